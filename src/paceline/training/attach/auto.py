@@ -59,7 +59,7 @@ class Auto:
 
     def __init__(self, exchanges: Sequence[GradientExchange], wire: Wire, elements: int) -> None:
         self.exchanges, self._wire, self._elements = exchanges, wire, elements
-        self._gradient = torch.empty(0)
+        self._gradient = torch.empty(0, dtype=torch.float32)
         self._ends: list[float] = []
         self._exposed: list[float] = []
         self._on_trial: list[GradientExchange] = []  # the first is in use
@@ -94,7 +94,7 @@ class Auto:
                 )
             self._measured += f"; {in_use} took {format_seconds(step)} a step"
             self._on_trial.pop(0)
-        self._ends, self._exposed, self._gradient = [], [], torch.empty(0)
+        self._ends, self._exposed, self._gradient = [], [], torch.empty(0, dtype=torch.float32)
         if self._on_trial:
             return AutoDecision(self._on_trial[0])
         return AutoDecision(self.exchanges[0], f"stays {self._measured}; nothing else saves {100 * WORTH:.0f} % of a step")
@@ -174,8 +174,10 @@ def _trial(exchange: GradientExchange, setup: ExchangeSetup | None, wire: Wire, 
     work = gradient.clone()
     name = f"trial of {work.numel()}"  # residuals are kept by name
     layout = Layout([TensorSpec(name, (work.numel(),), 0)], ())
-    flat = torch.empty(room(setup, layout) if setup else 0, device=setup.device(work.device) if setup else work.device)
-    wire.all_reduce(torch.zeros(1, device=wire.device), name="auto").wait()  # all begin at once
+    flat = torch.empty(
+        room(setup, layout) if setup else 0, dtype=torch.float32, device=setup.device(work.device) if setup else work.device
+    )
+    wire.all_reduce(torch.zeros(1, dtype=torch.float32, device=wire.device), name="auto").wait()  # all begin at once
     start = time.perf_counter()
     if setup is None:
         allreduce(work, exchange.description.format, wire)

@@ -163,7 +163,7 @@ def checksum(tensors: Iterable[torch.Tensor]) -> int:
 
 def of_all_ranks(group: dist.ProcessGroup, checksums: Sequence[int], device: torch.device) -> list[list[int]]:
     """Return each checksum on all ranks, in order of ranks."""
-    mine = torch.tensor(list(checksums), device=device)
+    mine = torch.tensor(list(checksums), dtype=torch.int64, device=device)
     sums = torch.empty(dist.get_world_size(group) * len(checksums), dtype=torch.int64, device=device)
     with collective():
         getattr(dist, ALL_GATHER)(sums, mine, group=group)

@@ -25,7 +25,7 @@ class NoiseMeter:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._scale = NoiseScale(wire.world_size) if wire.world_size > 1 else None
-        self._local = self._mean = torch.zeros((), device=wire.device)
+        self._local = self._mean = torch.zeros((), dtype=torch.float32, device=wire.device)
         self._under_way: Callable[[], None] | None = None
 
     @property
@@ -57,7 +57,7 @@ class NoiseMeter:
     def end_step(self, usable: bool, factor: float) -> None:
         """Count the step unless a gradient was not finite. ``factor``: factor of the gradient scaler."""
         local, mean = self._local, self._mean
-        self._local = self._mean = torch.zeros((), device=self._wire.device)
+        self._local = self._mean = torch.zeros((), dtype=torch.float32, device=self._wire.device)
         self._finish()
         scale = self._scale
         if scale is None:
@@ -79,5 +79,6 @@ class NoiseMeter:
 
 
 def _square(values: torch.Tensor) -> torch.Tensor:
-    norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=torch.float32)
+    wide = torch.float64 if values.dtype == torch.float64 else torch.float32  # the norm narrows nothing
+    norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=wide).float()
     return norm * norm

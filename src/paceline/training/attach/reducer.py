@@ -109,7 +109,7 @@ class Usage:
 
 def unused_by_all(wire: Wire, names: Sequence[str], used: Collection[str]) -> set[str]:
     """Return those of ``names`` that no rank has used. Every rank must call this with equal names and its own used ones."""
-    flags = torch.tensor([float(name in used) for name in names], device=wire.device)
+    flags = torch.tensor([float(name in used) for name in names], dtype=torch.float32, device=wire.device)
     ranks = wire.note(flags)().tolist()
     return {name for name, count in zip(names, ranks, strict=True) if not count}
 

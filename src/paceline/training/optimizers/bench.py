@@ -145,7 +145,9 @@ class _Room:
         self.device = device
         generator = torch.Generator(device).manual_seed(0)
         sizes = [shape.numel() for shape in shapes]
-        self.first, gradients = (torch.randn(sum(sizes), generator=generator, device=device).mul_(0.02) for _ in range(2))
+        self.first, gradients = (
+            torch.randn(sum(sizes), dtype=torch.float32, generator=generator, device=device).mul_(0.02) for _ in range(2)
+        )
         self.target = torch.zeros_like(self.first)
         self._kept = [
             part.view(shape) for flat in (self.first, gradients) for part, shape in zip(flat.split(sizes), shapes, strict=True)

@@ -70,7 +70,9 @@ class Diagnostics:
             self._values = [np.pad(row, ((0, 0), (0, len(new))), constant_values=np.nan) for row in self._values]
         place = {name: column for column, name in enumerate(self.names)}
         columns = [place[name] for name in names]
-        self._columns = None if columns == list(range(len(self.names))) else torch.tensor(columns, device=device)
+        self._columns = (
+            None if columns == list(range(len(self.names))) else torch.tensor(columns, dtype=torch.int64, device=device)
+        )
         self._called = list(names)
 
     def fetch(self) -> None:

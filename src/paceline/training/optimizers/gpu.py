@@ -278,13 +278,17 @@ def _tables(bundle: Bundle) -> Tables:
     on_gpu = bundle.device.type == "cuda"
     # from pinned memory, so that the host does not wait
     addresses = host.pin_memory().to(bundle.device, non_blocking=True) if on_gpu else host
-    scale = bundle.scale if isinstance(bundle.scale, Tensor) else torch.full((), bundle.scale, device=bundle.device)
+    scale = (
+        bundle.scale
+        if isinstance(bundle.scale, Tensor)
+        else torch.full((), bundle.scale, dtype=torch.float32, device=bundle.device)
+    )
     return Tables(_blocks(tuple(w.numel() for w in bundle.weights), bundle.device), addresses.unbind(), _narrow(scale))
 
 
 @lru_cache(maxsize=64)
 def _blocks(sizes: tuple[int, ...], device: torch.device) -> _Blocks:
-    counts = torch.tensor([tiles(size, BLOCK) for size in sizes])
+    counts = torch.tensor([tiles(size, BLOCK) for size in sizes], dtype=torch.int64)
     firsts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     tensors = torch.repeat_interleave(torch.arange(len(sizes)), counts)
     starts = BLOCK * (torch.arange(len(tensors)) - firsts[tensors])

@@ -95,7 +95,11 @@ class LAMB(Layerwise):
             return
         parameters = [parameter for bundle in bundles for parameter in bundle.parameters]
         sums = [_gradient_squares(bundle).to(home) for bundle in bundles]
-        total = add_shards(torch.cat(sums)[None], parameters).sum() if bundles else torch.zeros((), device=home)
+        total = (
+            add_shards(torch.cat(sums)[None], parameters).sum()
+            if bundles
+            else torch.zeros((), dtype=torch.float32, device=home)
+        )
         norm = add_ranks(total, self.norm_group).sqrt()
         clip = self.max_grad_norm / norm.clamp(min=self.max_grad_norm)
         for bundle in bundles:

@@ -169,7 +169,9 @@ class Layerwise(torch.optim.Optimizer, ABC):
         self._scale_gradients(bundles, home)
         sums = [self._sums(bundle).to(home) for bundle in bundles]
         parameters = [parameter for bundle in bundles for parameter in bundle.parameters]
-        whole = add_shards(torch.cat(sums, dim=1), parameters) if bundles else torch.zeros(3, 0, device=home)
+        whole = (
+            add_shards(torch.cat(sums, dim=1), parameters) if bundles else torch.zeros(3, 0, dtype=torch.float32, device=home)
+        )
         finite = self._finite(bundles, whole)
         if self._skipped is None:  # a rank that owns nothing
             self._skipped = torch.zeros((), dtype=torch.int64, device=home)

@@ -159,7 +159,7 @@ class _OneBit(torch.optim.Optimizer):
         state: dict[str, Any] = self.state[p]
         if "exp_avg" not in state:
             zeros = {word: torch.zeros_like(p) for word in ("exp_avg", "exp_avg_sq")}
-            state.update(step=torch.tensor(float(self.steps_done)), **zeros)
+            state.update(step=torch.tensor(float(self.steps_done), dtype=torch.float32), **zeros)
         return state
 
     def _gradient_of(self, group: Mapping[str, Any], p: Tensor) -> Tensor:
@@ -297,7 +297,7 @@ class OneBitLamb(_OneBit, LAMB):
         fresh = state.setdefault("exp_avg_sq_fresh", state["exp_avg_sq"].clone())
         fresh.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         current = (fresh / (1 - beta2**seen)).sqrt_().add_(group["eps"])
-        last = state.get("factor", torch.ones((), device=p.device))
+        last = state.get("factor", torch.ones((), dtype=torch.float32, device=p.device))
         factor = (root / current).max().clamp(*FACTOR).clamp((1 - CHANGE) * last, (1 + CHANGE) * last)
         state["factor"] = factor
         update.add_(p, alpha=group["weight_decay"])

@@ -91,7 +91,7 @@ def _steps(compute: _ComputeStep, strategy: Strategy, elements: int, device: tor
     ddp = DistributedDataParallel(_Vector(elements).to(device))
     # The rule for dense tensors names those of the model; this gradient represents the compressed ones.
     hook = attach(ddp, replace(strategy.gradient_exchange, dense_rule=None), AttachOptions(timeout_s=timeout_s))
-    gradient = torch.randn(elements, generator=torch.Generator().manual_seed(dist.get_rank())).to(device)
+    gradient = torch.randn(elements, dtype=torch.float32, generator=torch.Generator().manual_seed(dist.get_rank())).to(device)
     steps: list[Parts] = []
     for _ in range(STEPS + 2):
         parts = dict.fromkeys(_PARTS, 0.0) | compute()
@@ -137,7 +137,7 @@ class _ComputeStep:
         self.model, (self.x, self.y) = wrap(model.train(), strategy), batch
         self.model.register_comm_hook(ThreadPoolExecutor(1), _keep_local)
         self.optimizer = make_optimizer(strategy.optimizer, model.parameters(), 0.0)
-        self.loss = torch.zeros(())
+        self.loss = torch.zeros((), dtype=torch.float32)
 
     def __call__(self) -> dict[str, float]:
         device = self.x.device
@@ -181,7 +181,7 @@ class _Vector(nn.Module):
 
     def __init__(self, elements: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(elements))
+        self.weight = nn.Parameter(torch.zeros(elements, dtype=torch.float32))
 
 
 def means_over_ranks(values: Iterable[float], device: torch.device) -> list[float]:

@@ -133,7 +133,7 @@ class Trainer:
         self._through = False  # the epoch that ``done`` counts
         self.bad_steps = 0  # latest steps in a row whose loss was NaN or infinite
         self.done = 0  # steps of the epoch under way, also those before the resumption
-        self.loss_so_far, self.seconds_so_far = torch.zeros((), device=device), 0.0  # in them
+        self.loss_so_far, self.seconds_so_far = torch.zeros((), dtype=torch.float32, device=device), 0.0  # in them
         self.random_state: Mapping[str, Any] | None = None  # of a resumed epoch
         self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
 
@@ -196,7 +196,7 @@ class Trainer:
         """
         if self._through:
             self._through = False
-            self.done, self.loss_so_far, self.seconds_so_far = 0, torch.zeros((), device=self.device), 0.0
+            self.done, self.loss_so_far, self.seconds_so_far = 0, torch.zeros((), dtype=torch.float32, device=self.device), 0.0
         self.model.train()
         torch.manual_seed(mixed_seed(self.seed, epoch, self.rank))  # dropout: equal after a resume
         if self.random_state is not None:

@@ -47,7 +47,7 @@ class SharedUpdate:
         self._whole, self._wire, self._mesh = dict(parameters), wire, mesh
         self._groups = [[self._whole[name] for name in group] for group in groups]
         self.parts = {name: nn.Parameter(self._part(p.detach())) for name, p in self._whole.items()}
-        self._buffer = torch.empty(0)
+        self._buffer = torch.empty(0, dtype=torch.float32)
         self.waited_s = 0.0  # in the last gather
 
     @classmethod

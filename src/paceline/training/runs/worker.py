@@ -141,7 +141,9 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
         checkpoint.check_same_run(run, checkpoint.load(Path(run.resume), run, mapped=True))
     elif first and not run.elastic:
         checkpoint.refuse_unfinished(Path(run.out))
-    make_optimizer(run.strategy.optimizer, [nn.Parameter(torch.zeros(1))], run.learning_rate, 0, run.optimizer_options)
+    make_optimizer(
+        run.strategy.optimizer, [nn.Parameter(torch.zeros(1, dtype=torch.float32))], run.learning_rate, 0, run.optimizer_options
+    )
     data = load(run.data)
     if len(data.train_y) < run.strategy.global_batch_size:
         raise UserError(
@@ -339,10 +341,12 @@ def _record(
     medians = map(statistics.median, (times.step, times.exposed, times.comm, times.codec))
     here = [*medians, *np.percentile(times.step, [10, 90]).tolist(), memory]
     step, exposed, comm, codec, low, high, memory_bytes = means_over_ranks(here, device)
-    sent = torch.tensor([round(statistics.median(times.sent))], device=device)  # the first steps of powersgd are dense
+    sent = torch.tensor(
+        [round(statistics.median(times.sent))], dtype=torch.int64, device=device
+    )  # the first steps of powersgd are dense
     dist.all_reduce(sent, op=dist.ReduceOp.MAX)
     timelines: list[list[Event]] = [[] for _ in range(strategy.world_size)]
-    chosen = torch.tensor([median_step(times)], device=device)
+    chosen = torch.tensor([median_step(times)], dtype=torch.int64, device=device)
     dist.broadcast(chosen, 0)
     dist.all_gather_object(timelines, times.events[int(chosen)])
     dense = strategy.uncompressed().wire_bytes_per_device(trainer.hook.tensors, trainer.hook.tensors)

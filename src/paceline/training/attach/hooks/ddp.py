@@ -51,7 +51,7 @@ class Hook(HookBase):
     ) -> None:
         super().__init__(model, gradient_exchange, tensors, options)
         self._layouts: dict[tuple[str, ...], Layout] = {}
-        self._flat = torch.empty(0)
+        self._flat = torch.empty(0, dtype=torch.float32)
         self._groups = Groups(model, self._named, fused=True)
         self._starts = Background(self, "paceline-start")
         self._owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
@@ -247,8 +247,8 @@ class Hook(HookBase):
         here = next(iter(parts.values())).device
         wanted, device = room(setup, layout), setup.device(here)
         if self._flat.numel() < wanted or self._flat.device != device:
-            self._flat = torch.empty(wanted, device=device)
-        discarded = {name: torch.zeros(parts[name].numel(), device=here) for name in unused}
+            self._flat = torch.empty(wanted, dtype=torch.float32, device=device)
+        discarded = {name: torch.zeros(parts[name].numel(), dtype=torch.float32, device=here) for name in unused}
         gradients = Gradients(
             layout=layout,
             parts={**parts, **discarded},

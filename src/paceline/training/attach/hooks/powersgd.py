@@ -126,7 +126,7 @@ class PowerSGD(HookBase):
             place.zero_() if tensor.name in unused else place.copy_(group.parts[tensor.name])
         taken, bucket = list(zip(group.tensors, places, strict=True)), _Bucket(group, flat, places)
         if not self._nonfinite:
-            flag = torch.tensor([float(not _is_fit(flat))], device=self.wire.device)
+            flag = torch.tensor([float(not _is_fit(flat))], dtype=torch.float32, device=self.wire.device)
             self._nonfinite = bool(self.wire.all_reduce(flag, dist.ReduceOp.MAX, "scales").wait())
         if self._nonfinite:
             allreduce(flat, FP32, self.wire)
@@ -220,7 +220,7 @@ class PowerSGD(HookBase):
         """Replace zero factors by a direction that is equal on every rank. A gradient of zeros leaves zero factors."""
         q = self.state.q_memory_dict.get(index)
         if q is not None and bool((q == 0).any()):
-            noise = torch.randn(q.shape, generator=torch.Generator().manual_seed(self.step)).mul_(_SEED)
+            noise = torch.randn(q.shape, dtype=torch.float32, generator=torch.Generator().manual_seed(self.step)).mul_(_SEED)
             q.copy_(torch.where(q == 0, noise.to(q), q))
 
     def state_dict(self, *, copied: bool = True) -> dict[str, Any]:
@@ -264,7 +264,7 @@ class PowerSGD(HookBase):
         for index, members in enumerate(self._groups.members):
             factors = [low_rank_factors(t.shape, self.rank, self.min_rate) or (0, 0) for t in members]
             sizes = sum(t.elements for t in members), sum(p for p, _ in factors), sum(q for _, q in factors)
-            empty[index] = torch.zeros(sizes[_MEMORIES.index(name)])
+            empty[index] = torch.zeros(sizes[_MEMORIES.index(name)], dtype=torch.float32)
         return empty
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:

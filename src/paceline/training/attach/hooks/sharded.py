@@ -349,7 +349,7 @@ class ShardedHook:
             return
         exchanged, self._in_step, self._exchanged = self._exchanged, False, False
         verdicts: list[Callable[[], Verdict]] = []
-        ended = promise(nothing := torch.empty(0))
+        ended = promise(nothing := torch.empty(0, dtype=torch.float32))
         conclude = (lambda: verdicts.append(self._verdict.conclude())) if exchanged else (lambda: None)
         self._work.submit(conclude, [(nothing, ended)])
         for future in (*self._waiting, ended):

@@ -131,7 +131,8 @@ def with_every_residual(
 ) -> dict[str, dict[str, torch.Tensor]]:
     """Return ``feedback`` with zeros for tensors without a residual, because a load in place needs every tensor."""
     return {
-        kind: {name: torch.zeros(n) for name, n in sizes.items() if name not in feedback[kind]} | dict(feedback[kind])
+        kind: {name: torch.zeros(n, dtype=torch.float32) for name, n in sizes.items() if name not in feedback[kind]}
+        | dict(feedback[kind])
         for kind, sizes in _residuals(exchange, tensors).items()
     }
 

@@ -89,7 +89,7 @@ class LocalSync:
         self._count = 0
         widest = max(self.fragments, key=lambda f: f.elements)
         self._difference = torch.empty(widest.elements, dtype=widest.anchor.dtype, device=device)
-        self._flat = torch.empty(0)
+        self._flat = torch.empty(0, dtype=torch.float32)
         self.pending: StartedExchange | None = None
         self.owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
         self.began_s = 0.0
@@ -240,7 +240,7 @@ class LocalSync:
     def _exchange(self, pending: StartedExchange, fragment: Fragment, idle: bool, step: int) -> None:
         """Replace a pseudo-gradient by its mean, on the exchange thread."""
         self.wire.meter.begin_step()
-        told = torch.tensor([0.0 if idle else 1.0], device=self.wire.device)
+        told = torch.tensor([0.0 if idle else 1.0], dtype=torch.float32, device=self.wire.device)
         pending.trained = round(float(self.wire.note(told)()))
         if not pending.trained:
             return
@@ -263,7 +263,7 @@ class LocalSync:
         setup = setup_at(self.setup, self.gradient_exchange, step)
         wanted, device = room(setup, fragment.layout), setup.device(difference.device)
         if self._flat.numel() < wanted or self._flat.device != device:
-            self._flat = torch.empty(wanted, device=device)
+            self._flat = torch.empty(wanted, dtype=torch.float32, device=device)
         gradients = Gradients(
             layout=fragment.layout,
             parts=fragment.named(difference),
@@ -321,7 +321,12 @@ class LocalSync:
     def _flat_buffers(self) -> torch.Tensor:
         """Return all averaged buffers as one fp32 tensor."""
         device = self.wire.device
-        return torch.cat([torch.zeros(0, device=device), *(b.detach().reshape(-1).float() for b in self.buffers.values())])
+        return torch.cat(
+            [
+                torch.zeros(0, dtype=torch.float32, device=device),
+                *(b.detach().reshape(-1).float() for b in self.buffers.values()),
+            ]
+        )
 
     @torch.no_grad()
     def _set_buffers(self, flat: torch.Tensor) -> None:

@@ -59,7 +59,7 @@ class Holding:
         local = local.view(1, 1, self.rows, -1)
         shape = torch.Size((self.sources, self.places, self.rows, local.shape[-1]))
         placements = [Shard(dimension) for dimension in range(self.mesh.ndim)]
-        stride = torch.empty(shape, device="meta").stride()
+        stride = torch.empty(shape, dtype=torch.float32, device="meta").stride()
         return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=shape, stride=stride)
 
     def part(self, values: torch.Tensor, copied: bool = True) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Holding:
             )
         owners = first["values"].shape[0] * first["places"]
         check_shards(tensor, owners, first["values"].shape[1])
-        total = torch.zeros(owners, first["values"].shape[1])
+        total = torch.zeros(owners, first["values"].shape[1], dtype=torch.float32)
         for part in parts:
             total[part["place"] :: part["places"]] += part["values"]
         share = self.share(first["sources"], first["places"])
@@ -125,7 +125,7 @@ def mesh_of(source_group: dist.ProcessGroup, place_group: dist.ProcessGroup | No
         return DeviceMesh.from_group(source_group, device)
     ranks: list[Any] = [None] * place_group.size()
     dist.all_gather_object(ranks, dist.get_process_group_ranks(source_group), group=place_group)
-    mesh = torch.tensor(ranks).T.contiguous()
+    mesh = torch.tensor(ranks, dtype=torch.int64).T.contiguous()
     return DeviceMesh.from_group([source_group, place_group], device, mesh=mesh, mesh_dim_names=("source", "place"))
 
 

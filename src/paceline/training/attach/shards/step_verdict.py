@@ -70,7 +70,7 @@ class StepVerdict:
         never. They are sent during the next step, except on a mesh of several dimensions, whose sums follow one another.
         """
         own, lossy = Verdict(self.nonfinite, False), self._lossy
-        numbers = torch.tensor([float(self.nonfinite), float(self._encoded)])
+        numbers = torch.tensor([float(self.nonfinite), float(self._encoded)], dtype=torch.float32)
         arrived: Callable[[], torch.Tensor] = lambda: numbers  # noqa: E731
         for wire in self.wires:
             if wire is not self._agreed:

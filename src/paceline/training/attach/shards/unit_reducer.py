@@ -275,7 +275,7 @@ class ReplicaReducer(UnitReducer):
         self.narrow = torch.bfloat16 if exchange.dense_bits == 16 else None
         first = unit.first + world.rank * unit.columns
         self.layout = Layout([TensorSpec(t.name, (t.shard,), first + t.start) for t in unit.tensors], dense)
-        self._workspace = torch.empty(0)
+        self._workspace = torch.empty(0, dtype=torch.float32)
         self._collected: torch.Tensor | None = None  # sums inside the group of shards of passes that held
         self.encodes = setup is not None and self.layout.compressed > 0 and exchange.description.lossy
         if self.feedback is not None:
@@ -321,7 +321,7 @@ class ReplicaReducer(UnitReducer):
         else:
             wanted, device = room(self.setup, self.layout), self.setup.device(part.device)
             if self._workspace.numel() < wanted or self._workspace.device != device:
-                self._workspace = torch.empty(wanted, device=device)
+                self._workspace = torch.empty(wanted, dtype=torch.float32, device=device)
             sizes = [t.shard for t in self._unit.tensors]
             parts = dict(zip((t.name for t in self._unit.tensors), part.split(sizes), strict=True))
             workspace = self._workspace[:wanted]
@@ -372,7 +372,7 @@ class Workspace:
 
         def buffer(count: int) -> torch.Tensor:
             if device not in self._buffers or self._buffers[device].numel() < count:
-                self._buffers[device] = torch.empty(count, device=device)
+                self._buffers[device] = torch.empty(count, dtype=torch.float32, device=device)
             return self._buffers[device][:count]
 
         return buffer

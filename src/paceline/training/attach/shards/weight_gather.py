@@ -124,5 +124,5 @@ class WeightGather:
 def _nan_message(size: int, device: torch.device) -> torch.Tensor:
     """Return a message of this many bytes that means a shard of NaN: the fp32 payload of one NaN, then zeros."""
     message = torch.zeros(size, dtype=torch.uint8)
-    codecs.encode(Fp32(), torch.tensor([torch.nan]), out=message)
+    codecs.encode(Fp32(), torch.tensor([torch.nan], dtype=torch.float32), out=message)
     return message.to(device)

@@ -74,7 +74,7 @@ class WorkingCopies:
         """Return ``kept`` as fp32 on ``device``; the next call for this ``kind`` uses the same memory."""
         buffer = self._buffers.get(kind)
         if buffer is None or buffer.numel() < kept.numel() or buffer.device != device:
-            buffer = self._buffers[kind] = torch.empty(kept.numel(), device=device)
+            buffer = self._buffers[kind] = torch.empty(kept.numel(), dtype=torch.float32, device=device)
         if kept.dtype != torch.float32:
             kept = kept.to(device)  # converted there: half the bytes cross
         return buffer[: kept.numel()].view(kept.shape).copy_(kept)

@@ -18,7 +18,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         "device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
         "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *numbers],
-        "python": [version, torch.tensor(words), gauss],
+        "python": [version, torch.tensor(words, dtype=torch.int64), gauss],
     }
 
 

@@ -78,7 +78,7 @@ def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
         trainer.loss_so_far, trainer.seconds_so_far = own["loss"].clone().to(trainer.device), own["seconds"]
     else:  # each rank takes an equal share of what all have seen
         seen = [part["loss"].cpu() for part in parts.values()]
-        trainer.loss_so_far = (torch.stack(seen).mean() if seen else torch.zeros(())).to(trainer.device)
+        trainer.loss_so_far = (torch.stack(seen).mean() if seen else torch.zeros((), dtype=torch.float32)).to(trainer.device)
         trainer.seconds_so_far = max((part["seconds"] for part in parts.values()), default=0.0)
 
 

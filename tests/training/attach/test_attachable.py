@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -94,6 +95,9 @@ def models(rank: int, workers: int) -> dict[str, str]:
     plain = DDP(nn.Linear(8, 3))
     plain.mixed_precision = _MixedPrecision(torch.float16)  # DDP itself takes it on accelerators only
     seen["mixed"] = said(lambda: attach(plain))
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        by_python = DDP(nn.Linear(8, 3))
+    seen["python reducer"] = said(lambda: attach(by_python))
     seen["sparse lookup"] = trained(DDP(Lookup(sparse=True)), words)
     return seen
 
@@ -109,6 +113,7 @@ SAYS = {
     "embedding": "Embedding: sparse gradients cannot be exchanged here; build the layer with sparse=False",
     "bag": "0: sparse gradients cannot be exchanged here",
     "mixed": "DDP's mixed_precision exchanges gradients through its own communication hook",
+    "python reducer": "torch._dynamo.config.optimize_ddp was python_reducer when DDP wrapped the model",
     "sparse lookup": "rows has a sparse gradient, which cannot be exchanged here; call F.embedding with sparse=False",
 }
 SERVED = ("sharded", "compiled DDP", "frozen", "another sparse", "own lookup")

@@ -61,6 +61,11 @@ def check_model(model: DistributedDataParallel) -> None:
             "DDP's mixed_precision exchanges gradients through its own communication hook, and DDP takes one",
             "leave mixed_precision out of DistributedDataParallel, and run the forward pass under torch.autocast",
         )
+    if getattr(model, "_use_python_reducer", False):
+        raise UserError(
+            "torch._dynamo.config.optimize_ddp was python_reducer when DDP wrapped the model: it compiles its own exchanges in",
+            "set optimize_ddp = 'ddp_optimizer' (the default) before DistributedDataParallel wraps the model",
+        )
     if getattr(model, "_comm_hooks", None):
         raise UserError("this model has a communication hook already", "attach once, right after wrapping it")
     check_embeddings(model.module)

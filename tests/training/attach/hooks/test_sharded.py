@@ -3,7 +3,11 @@ with it."""
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Iterable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +17,8 @@ import sharded_cases
 import sharded_models
 from distributed import launch_once
 from paceline.strategy import Strategy
+from paceline.training.attach.exchange_thread import Background, promise
+from paceline.training.attach.hooks.sharded import MOST_QUEUED, ShardedHook
 from sharded_models import BETWEEN_COPIES, CODECS, STEPS, exchanged, usual
 
 Grads = dict[str, torch.Tensor]
@@ -209,3 +215,29 @@ def test_replicas_are_added_up_only_when_fsdp2_asks() -> None:
             first, second, third, last = result[f"{name} sent"]
             assert first == second == third < last
         assert "2.0.weight and others of its unit: some got no gradient" in result["unused"]
+
+
+def test_a_slow_exchange_holds_the_gradients_of_two_units_at_most() -> None:
+    """The backward pass waits with the next unit until the exchange before it has ended."""
+    hook, rows, alive, most = ShardedHook.__new__(ShardedHook), 64, set[int](), []
+    hook._queued = deque()
+    work: Any = SimpleNamespace(check=lambda: None)
+
+    def submit(task: Any, waiting: Any) -> None:
+        def run() -> None:
+            time.sleep(0.002)
+            task()
+            waiting[0][1].set_result(waiting[0][0])
+
+        background.submit(run)
+
+    background, work.submit = Background(work, "slow"), submit
+    hook._work = work
+    for unit in range(12):
+        alive.add(unit)
+        most.append(len(alive))
+        hook._wait_for_room()
+        future = promise(output := torch.zeros(rows))
+        work.submit(partial(alive.discard, unit), [(output, future)])
+        hook._queued.append(future)
+    assert max(most) <= MOST_QUEUED + 1 == 2

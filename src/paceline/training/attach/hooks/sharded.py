@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -68,6 +69,10 @@ from paceline.training.exchanges.wires.meter import Meter
 
 _log = logging.getLogger("paceline")
 
+MOST_QUEUED = 1
+"""Exchanges that may wait or run when the next unit has its gradients, so that two units hold unsharded ones. A longer queue
+hides no more time, because exchanges run one after another."""
+
 
 class ShardedHook:
     """Hook that exchanges the gradients of FSDP2's units with their owners during the backward pass.
@@ -111,6 +116,7 @@ class ShardedHook:
         everyone = dist.group.WORLD if widest_mesh(self.units).size() == dist.get_world_size() else None
         self._work = Exchanges(self._reducers[self.units[0]].world, everyone)
         self._waiting: list[Future] = []
+        self._queued: deque[Future] = deque()  # exchanges that may still hold the gradients of a whole unit
         wires = verdict_wires(self.units, (r.world for r in self._reducers.values()), self.meter, options.timeout_s)
         self._verdict = StepVerdict(wires, gradient_exchange.description.lossy)
         self._in_step = self._exchanged = False
@@ -156,13 +162,21 @@ class ShardedHook:
             self._say_once(
                 "unused", "a unit's backward pass left tensors without a gradient; its gradients are sent dense in such steps"
             )
+        self._wait_for_room()
         future = promise(output)
         task = partial(self._run, reducer, output, matrix, unit.divisor(op), self.step, compressed, holds)
         self._work.submit(task, [(output, future)])
+        self._queued.append(future)
         if late:
             self._waiting.append(future)
         else:
             future.wait()
+            self._work.check()
+
+    def _wait_for_room(self) -> None:
+        """Wait until fewer than ``MOST_QUEUED`` units hold unsharded gradients, as FSDP2 does for its own reduce-scatters."""
+        while len(self._queued) >= MOST_QUEUED:
+            self._queued.popleft().wait()
             self._work.check()
 
     def state_dict(self) -> HookState:
@@ -355,6 +369,7 @@ class ShardedHook:
         for future in (*self._waiting, ended):
             future.wait()
         self._waiting.clear()
+        self._queued.clear()
         self._work.check()
         if not exchanged:  # HSDP: all units have collected their gradients for a later backward pass
             return

@@ -19,7 +19,7 @@ def ranks_with(rank: int, workers: int, name: str, values: list[str]) -> str:
     consistency.code_version = lambda: values[rank]  # type: ignore[assignment]
     try:
         if name == "code":
-            consistency.agree(dist.group.WORLD, {"compression": "int8"}, [])  # type: ignore[arg-type]
+            consistency.agree(dist.group.WORLD, {"compression": "int8"}, [], 60)  # type: ignore[arg-type]
         else:
             consistency.same_everywhere(dist.group.WORLD, {name: values[rank]}, "give the same")
     except UserError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import Outcome, launch, launch_and_let_fail
+from paceline.errors import UserError
 from paceline.training.attach import liveness
 from paceline.training.attach.attach import attach
 from paceline.training.exchanges.streams import encoded_streams as streams
@@ -121,3 +123,59 @@ def of_a_part(rank: int, workers: int) -> None:
 def test_a_rank_of_a_part_of_the_job_is_named_as_in_the_whole():
     outcomes = launch_and_let_fail(of_a_part, 3)
     assert "rank 2 is lost: it was ended, it stands still, or its link is cut (" in outcomes[1].said
+
+
+class _Keys:
+    """What ``wait_for_all`` uses of a store, with the keys that some ranks have set."""
+
+    def __init__(self, *ranks: int) -> None:
+        self._ranks, self.waited = ranks, 0.0
+
+    def set(self, key: str, value: str) -> None:
+        assert key.endswith("/0")
+
+    def check(self, keys: list[str]) -> bool:
+        return all(int(key.rpartition("/")[2]) in self._ranks for key in keys)
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        self.waited = timeout.total_seconds()
+        if not self.check(keys):
+            raise dist.DistStoreError("wait timeout")
+
+
+@pytest.mark.parametrize("ranks", [(0,), (0, 2), (0, 1, 2)])
+def test_a_rank_that_does_not_attach_is_named_within_the_time_limit(ranks: tuple[int, ...], monkeypatch: Any) -> None:
+    class Group:
+        group_name = "0"
+
+    keys: Any = _Keys(*ranks)
+    monkeypatch.setattr(liveness.dist, "get_process_group_ranks", lambda group: [0, 1, 2])
+    monkeypatch.setattr(liveness.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(liveness.dist.distributed_c10d, "_get_default_store", lambda: keys)
+    group: Any = Group()
+    if ranks == (0, 1, 2):
+        liveness.wait_for_all(group, "attach", 7)
+    else:
+        absent = "1, 2" if ranks == (0,) else "1"
+        with pytest.raises(
+            UserError, match=f"attach was called on rank 0, and within 7 s not on rank {absent}; call attach on"
+        ):
+            liveness.wait_for_all(group, "attach", 7)
+    assert keys.waited == 7
+
+
+def alone(rank: int, workers: int) -> tuple[str, float]:
+    """Rank 0 attaches alone."""
+    model, start = DDP(nn.Linear(4, 4)), time.monotonic()
+    if rank == 0:
+        try:
+            attach(model, "int8", timeout_s=1)
+        except UserError as error:
+            return str(error), time.monotonic() - start
+    return "", 0.0
+
+
+@pytest.mark.long
+def test_attach_on_one_rank_alone_ends() -> None:
+    (told, seconds), _ = launch(alone, 2, timeout=60)
+    assert told.startswith("attach was called on rank 0, and within 1 s not on rank 1") and seconds < 5

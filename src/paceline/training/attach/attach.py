@@ -164,7 +164,8 @@ def _on_every_rank(model: DistributedDataParallel, arguments: Arguments) -> tupl
         illegal = error
     every = [exchange.to_json() for exchange in request.exchanges]  # with the ranks of a node that torchrun has set
     shown = {**arguments.compared(), "gradient exchange": every[0] if len(every) == 1 else every}
-    agree(model.process_group, {**shown, "what is illegal": illegal and str(illegal)}, list(tensors.values()))
+    shown["what is illegal"] = illegal and str(illegal)
+    agree(model.process_group, shown, list(tensors.values()), request.options.timeout_s)
     if illegal is not None:
         raise illegal
     return request, tensors

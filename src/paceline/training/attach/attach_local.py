@@ -86,7 +86,7 @@ def attach_local(
         illegal = error
     given: dict[str, Any] = {"arguments": "legal" if illegal is None else f"illegal: {illegal}"}  # the first that is compared
     given |= {"exchange": wanted.to_json(), "local steps": asdict(steps), **asdict(run)}
-    agree(group, given, list(tensors.values()))
+    agree(group, given, list(tensors.values()), run.timeout_s, "attach_local")
     if illegal is not None:
         raise illegal
     sync = LocalSync(model, wanted, steps, tensors, run, group)

@@ -48,7 +48,7 @@ def attach_sharded(model: nn.Module, arguments: Arguments) -> ShardedHook:
     tensors = [t.whole for unit in trained for t in unit.tensors]
     for group in dict.fromkeys([trained[0].shard_group, trained[0].replicate_group]):
         if group is not None:
-            agree(group, shown, tensors)
+            agree(group, shown, tensors, options.timeout_s)
     if illegal is not None:
         raise illegal
     _tell_of_unsent(model, units)

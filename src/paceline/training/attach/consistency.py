@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from paceline.codecs import backends, container
 from paceline.errors import ReplicasDiverged, UserError
+from paceline.training.attach.liveness import wait_for_all
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.wires.collectives import ALL_GATHER, collective
 from paceline.workload.factory import user_module
@@ -22,15 +23,21 @@ CODE = "code"
 """Name of this package's version in ``agree``."""
 
 
-def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[TensorSpec]) -> None:
+def agree(
+    group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[TensorSpec], timeout_s: float, what: str = "attach"
+) -> None:
     """Compare settings and tensors over the ranks before any exchange.
 
+    Args:
+        timeout_s: time to wait for the other ranks; ``what``: name of the call that they must make too.
+
     Raises:
-        UserError: on every rank, with the differences and their ranks.
+        UserError: on every rank, with the differences and their ranks; a rank does not call this in time.
     """
+    wait_for_all(group, what, timeout_s)
     shapes = hashlib.sha256(repr([(t.name, t.shape) for t in tensors]).encode()).hexdigest()[:12]
     layout = {"wire format": container.VERSION, "tensors": f"{len(tensors)} of layout {shapes}"}
-    same_everywhere(group, {**settings, **layout, CODE: code_version()}, "call attach() with the same arguments on every rank")
+    same_everywhere(group, {**settings, **layout, CODE: code_version()}, f"call {what}() with the same arguments on every rank")
 
 
 def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: str) -> None:

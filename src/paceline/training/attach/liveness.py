@@ -8,13 +8,15 @@ import queue
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-from paceline.errors import LostRank
+from paceline.errors import LostRank, UserError
 from paceline.training.attach import daemon_threads as daemons
 from paceline.training.exchanges.wires.collectives import WireError
 
@@ -25,7 +27,37 @@ LINGER_S = 3.0  # how long rank 0 waits for the others to hear of it
 ANSWER_S = 4.0  # the store's answers take no longer, else there is no way to it
 
 _hooks = itertools.count()
+_calls: weakref.WeakKeyDictionary[dist.ProcessGroup, int] = weakref.WeakKeyDictionary()
+"""Number of calls of ``wait_for_all``, by group, equal on all its ranks."""
 _LOSS = re.compile(r"gloo|NCCL|[Cc]onnection|[Tt]imed out|[Tt]imeout|socket", re.ASCII)
+
+
+def wait_for_all(group: dist.ProcessGroup, what: str, timeout_s: float) -> None:
+    """Wait for at most ``timeout_s`` until every rank of a group calls this. Collectives would wait as long as the group does.
+
+    Args:
+        what: name of the call in the error, such as ``attach``.
+
+    Raises:
+        UserError: a rank has not called, with its number.
+    """
+    ranks = dist.get_process_group_ranks(group)
+    count = _calls[group] = _calls.get(group, 0) + 1
+    store: Any = dist.distributed_c10d._get_default_store()
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    prefix = f"paceline/{what}/{restart}/{'-'.join(map(str, ranks))}/{group.group_name}/{count}"
+    keys = {rank: f"{prefix}/{rank}" for rank in ranks}
+    store.set(keys[dist.get_rank()], "1")
+    try:
+        store.wait(list(keys.values()), timedelta(seconds=timeout_s))
+    except dist.DistError as error:
+        absent = [str(rank) for rank, key in keys.items() if not store.check([key])]
+        if not absent:
+            return
+        raise UserError(
+            f"{what} was called on rank {dist.get_rank()}, and within {timeout_s:g} s not on rank {', '.join(absent)}",
+            f"call {what} on every rank, or give a larger timeout_s",
+        ) from error
 
 
 class Roll:

@@ -231,7 +231,7 @@ def test_a_slow_exchange_holds_the_gradients_of_two_units_at_most() -> None:
 
         background.submit(run)
 
-    background, work.submit = Background(work, "slow"), submit
+    background, work.submit = Background(hook, "slow"), submit
     hook._work = work
     for unit in range(12):
         alive.add(unit)

@@ -54,6 +54,8 @@ def test_amount_limits_price_and_adapters() -> None:
         ({"workload": "lenet6"}, "workload", "unknown model"),
         ({"device": "A1000"}, "device", "unknown device"),
         ({"nodes": "2", "network": "nonsense"}, "network", "network"),
+        ({"nodes": "2", "network": "400Gb/s", "devices_per_node": "600"}, "devices-per-node", "600 devices in a node"),
+        ({"nodes": "2"}, "network", "2 nodes have no network"),
         ({"price": "cheap"}, "price", "write it as 2.50"),
     ],
 )

@@ -11,7 +11,7 @@ from paceline.serve.selection import Selection, about
 
 
 def network_text(chosen: Selection) -> str | None:
-    """Return the network as one text, ``400Gb/s RoCE``; None if none is given.
+    """Return the network as one text, ``400Gb/s RoCE``; None without a network.
 
     The transport belongs to a speed. A link has its own. Raises ControlError if the two contradict each other.
     """

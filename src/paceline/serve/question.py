@@ -36,8 +36,8 @@ class Question:
 
     Attributes:
         target: amount of training. ``by_s``, ``budget_usd``: limits in seconds and dollars; None without.
-        price: of the device on such nodes: the visitor's, else the cheapest listing; None if neither is known.
-        job: the job as it may become lighter. ``batch_given``: whether the batch is stated.
+        price: of the device on such nodes: the visitor's, else the cheapest listing; None without both.
+        job: the job as it may become lighter.
     """
 
     chosen: Selection
@@ -53,7 +53,7 @@ class Question:
 
     @property
     def prices(self) -> Mapping[str, float | Price]:
-        """Price of the device, as every answer takes it; empty if none is known."""
+        """Price of the device, as every answer takes it; empty without one."""
         return {self.cluster.device.name: self.price} if self.price else {}
 
     @property
@@ -91,8 +91,10 @@ def machines(chosen: Selection) -> Cluster:
     per_node, nodes = value(chosen, "devices-per-node"), value(chosen, "nodes") or 1
     with about("device"):
         hardware.device(chosen["device"])
+    with about("devices-per-node"):
+        hardware.cluster(chosen["device"], per_node)
     network = network_text(chosen)
-    with about("network" if nodes > 1 else "devices-per-node"):
+    with about("network"):
         return hardware.cluster(chosen["device"], per_node, nodes, network)
 
 

@@ -45,6 +45,7 @@ PAGES = (
     "docs/tour.md",
     "docs/planning.md",
     "docs/diagnose.md",
+    "docs/first-hour.md",
     "docs/memory.md",
     "docs/emit.md",
     "docs/names.md",
@@ -187,6 +188,16 @@ def test_the_readme_begins_with_an_answer_on_one_screen() -> None:
     assert f"({example})" in next(iter(answers.values()))
     assert next(iter(answers)).startswith("paceline ask ") and all(answer.count("\n") <= 24 for answer in answers.values())
     assert text.count("\n") <= 150
+
+
+def test_the_recording_is_the_session_of_its_page() -> None:
+    script = runpy.run_path(str(ROOT / "docs/recording.py"))
+    written = (ROOT / "docs/first-hour.cast").read_text()
+    assert written == script["recording"]((ROOT / "docs/first-hour.md").read_text()), "run python docs/recording.py"
+    head, *events = map(json.loads, written.splitlines())
+    assert head["version"] == 2 and events == sorted(events, key=lambda event: event[0])
+    typed = "".join(text for _, _, text in events)
+    assert all(f"$ {command}" in typed for command in commands("docs/first-hour.md"))
 
 
 def test_the_readme_counts_what_there_is() -> None:

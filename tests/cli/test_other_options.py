@@ -16,7 +16,6 @@ from paceline.cli.command_line import build_parser
         ("ask resnet-50 --nodes 2", "write --on '2x8 A100, 100Gb/s'"),
         ("plan resnet-50 --cluster '4 A100' --by 2h", "write --goal deadline=6h"),
         ("predict resnet-50 --device A100 --tokens 1B", "paceline ask and paceline plan are about a training"),
-        ("predict resnet-50 --device A100 --devices 4", "write --devices-per-node N and --nodes M, or --cluster '8 A100'"),
     ],
 )
 def test_an_option_of_another_command_says_what_to_write(command: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:

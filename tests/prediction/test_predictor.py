@@ -302,12 +302,15 @@ def test_compiling_fuses_element_wise_kernels_and_nothing_else() -> None:
     net, on = Workload.named("gpt2"), cluster("A100", 1, 1)
     chosen = Strategy.of(world_size=1, global_batch_size=8, precision="bf16")
     plain, fused = (Predictor(compile=on_).step(net, on, chosen) for on_ in (False, True))
-    assert fused.step_time_s < plain.step_time_s and fused.memory == plain.memory
+    assert fused.step_time_s < plain.step_time_s
+    assert {name for name, size in plain.memory.items() if fused.memory[name] != size} == {"activations"}
+    assert fused.memory["activations"] < plain.memory["activations"]  # pointwise kernels save their inputs once
     assert fused.exposed["compute"] == plain.exposed["compute"]
     kept = efficiency("tuned").kept_share
     assert kept * plain.exposed["memory bandwidth"] < fused.exposed["memory bandwidth"] < plain.exposed["memory bandwidth"]
     assert any(f"Compiled: {kept:.0%} of element-wise bytes and launches stay" in line for line in fused.assumptions)
     assert Predictor(framework="tuned", compile=True) == replace(Predictor(framework="tuned"), compile=True)
-    assert Predictor(framework="tuned", compile=True).constants == efficiency("tuned")
+    tuned = Predictor(framework="tuned", compile=True).constants
+    assert replace(tuned, framework=efficiency("tuned").framework) == efficiency("tuned")  # a compiler saves less
     with pytest.raises(UserError, match="compile='yes'; give True, False or None"):
         Predictor(compile="yes")  # type: ignore[arg-type]

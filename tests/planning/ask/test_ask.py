@@ -192,12 +192,13 @@ def test_stated_choices_are_kept_and_said() -> None:
 
 
 def test_what_does_not_fit_as_stated_fits_otherwise() -> None:
-    asked = paceline.ask(LLAMA, "8 H100", TARGET, recompute="none", global_batch_size=64, grad_accum_steps=1)
+    asked = paceline.ask(LLAMA, "8 H100", TARGET, recompute="none", global_batch_size=16, grad_accum_steps=1)
     assert not asked.fits and asked.otherwise is not None and asked.otherwise.prediction.fits
     assert asked.otherwise.strategy.parallelism.recompute
-    assert "leave recompute none and global batch 64 and accumulation 1 out and run it with FSDP" in asked.advice
+    assert asked.dropped == ("recompute none",) and "leave recompute none out and run it with FSDP" in asked.advice
 
 
+@pytest.mark.long
 def test_a_mixture_over_nodes_is_divided_and_its_plain_strategy_said() -> None:
     mixture = ask(Workload.named("mixtral-8x7b"), Cluster.named("2x8 H100, 1x InfiniBand NDR"), TARGET)
     assert mixture.choice.strategy.parallelism.model_devices > 1 and mixture.choice.prediction.fits

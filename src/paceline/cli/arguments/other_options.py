@@ -29,7 +29,6 @@ _PLAN = {
 _STEP = {
     **dict.fromkeys(_BATCH, "write --global-batch B"),
     **dict.fromkeys((*_AMOUNT, *_LIMITS), "this is about one step; paceline ask and paceline plan are about a training"),
-    "--devices": "write --devices-per-node N and --nodes M, or --cluster '8 A100'",
 }
 _OF: Mapping[str, Mapping[str, str]] = {
     "ask": _ASK,

@@ -28,6 +28,7 @@ _RESOURCES = {
     **dict.fromkeys(("CDNA", "RDNA"), "amd.com/gpu"),
     "Gaudi": "habana.ai/gaudi",
     "Trainium": "aws.amazon.com/neuron",
+    "Ascend": "huawei.com/Ascend910",
 }
 """Resource of the maker's device plugin, by a device's kind, or the first word of its architecture, or of its name."""
 _SLURM_NAME = re.compile(r"(?!(all|root)$)[a-z0-9_][a-z0-9_-]{0,39}")

@@ -29,6 +29,8 @@ LITTLE = 0.1
 """Share of the step below which a job waits little for links."""
 MUCH = 4.0
 """Least speedup for which other devices are named when the price of the answer is unknown."""
+MOST_CHANGES = 2
+"""Most changes of a job that the advice names; the answer lists all."""
 _SHARDINGS = {
     DDP: "DDP",
     ZERO1: "DDP with a sharded optimizer (ZeRO-1)",
@@ -98,9 +100,9 @@ def _links(asked: Asked) -> str:
 def holding(asked: Asked, named: Cluster) -> str:
     """Name devices to rent or changes to make if the network does not fit."""
     choice = asked.choice
-    own = f"{' or '.join(map(_change, asked.lighter))}; else " if asked.lighter else ""
+    own = f"{' or '.join(map(_change, asked.lighter[:MOST_CHANGES]))}; else " if asked.lighter else ""
     if asked.otherwise is not None:
-        own = f"leave {' and '.join(asked.said)} out and run it with {_method(asked.otherwise.strategy)}; else {own}"
+        own = f"leave {' and '.join(asked.dropped)} out and run it with {_method(asked.otherwise.strategy)}; else {own}"
     if choice.cluster.device == named.device or asked.divided or not asked.listing or not asked.listing.seller:
         return f"{own}take at least {cluster_text(choice.cluster)}"
     where = f"at {asked.listing.seller} for {money(choice.usd)}"

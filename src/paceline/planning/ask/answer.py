@@ -57,7 +57,8 @@ class Asked(Tabular):
         said: choices that the user stated, in words; the others are chosen.
         settings: names and values with which the named framework runs the choice, in its own words.
         plain: the best plain strategy, relative to a divided layout that is the answer; None if the answer is plain.
-        otherwise: what fits ``named`` without the stated choices of a layout, if nothing does with them; else None.
+        otherwise: what fits ``named`` without ``dropped``, one or all of the stated choices of a layout, if nothing does with
+            them; else None.
         named: the cluster of the question; None if the choice's cluster was selected among the listed ones.
         tokens: tokens of a sample; 0 if samples are not sequences.
         by_s, budget_usd: the user's limits in seconds and dollars; None without.
@@ -89,6 +90,7 @@ class Asked(Tabular):
     settings: tuple[tuple[str, str], ...] = ()
     plain: Upgrade | None = None
     otherwise: Choice | None = None
+    dropped: tuple[str, ...] = ()
     keeping: Upgrade | None = None
     divided_layout: Upgrade | None = None
     may_divide: bool = False
@@ -139,6 +141,7 @@ class Asked(Tabular):
             **{name: upgrade.to_json() if upgrade else None for name, upgrade in further.items()},
             "said": list(self.said),
             "settings": dict(self.settings),
+            "dropped": list(self.dropped),
             "otherwise": self.otherwise.to_json() if self.otherwise else None,
             "lighter": [fit.to_json() for fit in self.lighter],
             "advice": self.advice,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from paceline.errors import NotMet
@@ -88,6 +89,7 @@ def ask(
     choice = best.best
     more = upgrades(at, choice)
     fits = cluster is None or cluster == choice.cluster
+    otherwise, dropped = (None, ()) if fits or cluster is None else _otherwise(question, cluster)
     asked = Asked(
         workload=workload.name,
         amount=question.target.title,
@@ -105,7 +107,8 @@ def ask(
         said=said(question),
         settings=own_settings(tool, choice.strategy) if (tool := predictor.uncorrected.typical.framework.tool) else (),
         plain=upgrade_to(choice, plain_choice, cluster_text(choice.cluster)) if plain_choice else None,
-        otherwise=None if fits or cluster is None else _otherwise(question, cluster),
+        otherwise=otherwise,
+        dropped=dropped,
         divided_layout=_layout(at, choice, divided) if divided and plain_choice is None else None,
         memory_format=faster_format(workload, choice.cluster, choice.strategy, predictor, choice.prediction),
         may_divide=_may_divide(at, choice),
@@ -141,13 +144,16 @@ def _clearly_faster(divided: Choice, plain: Choice) -> bool:
     return ratio / speedup_factor(divided.prediction, plain.prediction, divided.cluster, plain.cluster) >= CLEARLY
 
 
-def _otherwise(question: TrainingQuestion, cluster: Cluster) -> Choice | None:
-    """Return what fits a cluster without the user's choices of a layout; None without such choices, or if nothing does."""
-    free = question.free
-    if free == question or not free.may_hold(cluster):
-        return None
-    best = free.plain((cluster,)) or free.quick(cluster)
-    return best.best if best else None
+def _otherwise(question: TrainingQuestion, cluster: Cluster) -> tuple[Choice | None, tuple[str, ...]]:
+    """Return what fits a cluster without one of the user's choices of a layout, else without all, and those left out.
+
+    Plain strategies come before divided ones. None without such choices, or if nothing fits.
+    """
+    able = [freed for freed in question.freed() if freed.may_hold(cluster)]
+    for divided, freed in product((False, True), able):
+        if best := freed.quick(cluster) if divided else freed.plain((cluster,)):
+            return best.best, tuple(words for words in said(question) if words not in said(freed))
+    return None, ()
 
 
 def said(question: TrainingQuestion) -> tuple[str, ...]:

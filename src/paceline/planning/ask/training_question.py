@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,11 +90,16 @@ class TrainingQuestion:
         least = 4 * self.workload.num_parameters + self.workload.frozen / 2
         return cluster.world_size * cluster.device.memory.value >= least
 
-    @property
-    def free(self) -> TrainingQuestion:
-        """The same question without the user's choices, but for what is trained and how long its samples are."""
-        stated = {name: value for name, value in self.choices.items() if name in OF_JOB}
-        return replace(self, choices=stated, micro_batch_sizes=())
+    def freed(self) -> Iterator[TrainingQuestion]:
+        """Yield the question without one of the user's choices of a layout, then without any of them."""
+        layout = [name for name in self.choices if name not in OF_JOB]
+        if self.micro_batch_sizes:
+            yield replace(self, micro_batch_sizes=())
+        for name in layout:
+            yield replace(self, choices={other: value for other, value in self.choices.items() if other != name})
+        if len(layout) + bool(self.micro_batch_sizes) > 1:
+            stated = {name: value for name, value in self.choices.items() if name in OF_JOB}
+            yield replace(self, choices=stated, micro_batch_sizes=())
 
     def _stated(self, space: Space) -> Space:
         """Return the space with the user's choices."""

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array
 from paceline.calibration.uncertainty import Z80
 from paceline.planning.compare.speedup_range import SHARED
 from paceline.planning.diagnose.effects import Guess
 
-Vector = NDArray[np.float64]
 NOISE = 0.05
 """Assumed standard deviation of the logarithm of a measured step: the clock, the number of steps, rounding."""
 SLOWER = 0.2
@@ -40,7 +39,7 @@ def density(measured: Sequence[float], guesses: Sequence[Guess]) -> float:
     return max(_TINY, (1 - SLOWER) * ordinary + SLOWER * slower)
 
 
-def _normal(miss: Vector, covariance: Vector) -> float:
+def _normal(miss: Array, covariance: Array) -> float:
     exponent = -0.5 * float(miss @ np.linalg.solve(covariance, miss))
     return math.exp(exponent) / math.sqrt((2 * math.pi) ** len(miss) * float(np.linalg.det(covariance)))
 

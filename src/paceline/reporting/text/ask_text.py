@@ -51,7 +51,7 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
         other = asked.otherwise
         how = in_words(other.strategy, other.strategy.parallelism.data)
         each = f"{memory(other.prediction.memory_bytes)} a device, {seconds(other.prediction.step_time_s)} a step"
-        yield Pair("else", f"without what you said, {cluster_text(other.cluster)} hold it: {how}, {each}")
+        yield Pair("else", f"without {' and '.join(asked.dropped)}, {cluster_text(other.cluster)} hold it: {how}, {each}")
         yield GAP
     if asked.named is not None and asked.lighter:
         steps = [(lighter_words(fit), fit.prediction) for fit in asked.lighter]

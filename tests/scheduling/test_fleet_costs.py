@@ -9,10 +9,10 @@ from paceline.scheduling.fleet import Fleet, NodeGroup, with_costs
 
 
 def test_listings_and_board_limits_are_filled_in() -> None:
-    fleet, notes = with_costs(Fleet.named("2x4xT4 + 1x8x2080Ti"))
-    t4, ti = fleet.groups
-    assert (t4.watts, ti.watts) == (70, 250) and t4.price > 0 and ti.price == 0
-    assert "its board's limit" in notes[0] and "(AWS" in notes[0] and notes[1].startswith("RTX 2080 Ti: price unknown; 250 W")
+    fleet, notes = with_costs(Fleet.named("2x4xT4 + 1x8xA30"))
+    t4, a30 = fleet.groups
+    assert (t4.watts, a30.watts) == (70, 165) and t4.price > 0 and a30.price == 0
+    assert "its board's limit" in notes[0] and "(AWS" in notes[0] and notes[1].startswith("A30: price unknown; 165 W")
 
 
 def test_what_is_given_stays() -> None:

@@ -263,6 +263,16 @@ def test_the_transport_stays_when_the_speed_changes(
     page.context.close()
 
 
+def test_folded_choices_that_are_applied_are_seen(browser: Any, address: str, problems: list[str]) -> None:
+    place = address + SMALL.replace("gpt2", "llama-3-8b").replace("zero2", "ddp")
+    page = visit(browser, place, problems)
+    assert page.locator("#tensor").is_hidden()
+    page.locator("a.apply").filter(has_text="Use it").nth(1).click()
+    page.wait_for_selector(".verdict.ok")
+    assert page.locator("#tensor").is_visible() and page.locator("#tensor").input_value() == "4" and problems == []
+    page.context.close()
+
+
 def test_what_would_fit_is_applied_by_a_button_and_back_undoes_it(browser: Any, address: str, problems: list[str]) -> None:
     place = address + SMALL.replace("gpt2", "llama-3-8b").replace("zero2", "ddp")
     page = visit(browser, place, problems)

@@ -107,7 +107,7 @@ def _cards(page: Page, asked: Question, p: Prediction, run: Choice) -> None:
         page.card("cost", "none", "it cannot run as chosen")
         return
     span = time_range(run.time_low_s, run.time_high_s, run.time_s)
-    page.card("time", seconds(run.time_s), f"{span}; {asked.target.title}")
+    page.card("time", seconds(run.time_s), f"{span}; for {asked.target.title}")
     hourly = usd_per_hour(asked)
     if math.isnan(hourly):
         page.card("cost", "unknown", "no price of this device is known: give one")

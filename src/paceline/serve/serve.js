@@ -22,6 +22,8 @@
         control.add(new Option(value, value));
       }
       control.value = value;
+      const fold = control.closest("details");
+      if (fold && value) { fold.open = true; }
     }
     sliders.forEach(follow);
   }

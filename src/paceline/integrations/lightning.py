@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
-from lightning.pytorch import Callback
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
@@ -17,7 +18,25 @@ _PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 """Beginnings of the Trainer's names, and ours."""
 
 
-class LightningCallback(CallbackBase, Callback):
+def _callback() -> Any:
+    """Return the class ``Callback`` of Lightning under either of its names, first under the one that the script has imported.
+
+    Raises:
+        ModuleNotFoundError: neither is installed; it says what to install.
+    """
+    names = ["lightning.pytorch", "pytorch_lightning"]
+    if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+        names.reverse()
+    for name in names:
+        try:
+            return importlib.import_module(name).Callback
+        except ModuleNotFoundError as error:
+            if error.name not in (name, name.partition(".")[0]):
+                raise
+    raise ModuleNotFoundError("this callback needs Lightning: pip install lightning, or pytorch-lightning", name="lightning")
+
+
+class LightningCallback(CallbackBase, _callback()):  # type: ignore[misc]
     """Show the predicted step next to the measured one, and compress gradients.
 
     The first rank prints the line after 20 steps and at the end. Steps next to a validation or a checkpoint do not count.

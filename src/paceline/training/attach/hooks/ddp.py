@@ -24,6 +24,7 @@ from paceline.training.attach.hooks.state import (
     exchange_of,
     is_low_rank,
     own_state,
+    refuse_first_rank_only,
     settings,
     well_formed,
     with_every_residual,
@@ -134,6 +135,7 @@ class Hook(HookBase):
         Args:
             copied: False returns the tensors themselves, which the next step changes, for callers that copy them.
         """
+        refuse_first_rank_only(self.wire.world_size)
         feedback = self._setup.feedback if self._setup else None
         owed = {name: values.cpu().clone() if copied else values for name, values in self._owed.items()}
         # A candidate on trial may not stay.

@@ -28,6 +28,7 @@ from paceline.training.attach.hooks.state import (
     check_same_exchange,
     damaged,
     is_tensors,
+    refuse_first_rank_only,
     settings,
     well_formed,
 )
@@ -231,6 +232,7 @@ class PowerSGD(HookBase):
         Args:
             copied: as of ``Hook.state_dict``.
         """
+        refuse_first_rank_only(self.wire.world_size)
         memories = {name: self._empty(name) | getattr(self.state, name) for name in _MEMORIES}
         kept = {
             name: {i: t.detach().cpu().clone() if copied else t.detach() for i, t in values.items()}

@@ -35,6 +35,7 @@ from paceline.training.attach.hooks.state import (
     check_same_exchange,
     damaged,
     listed,
+    refuse_first_rank_only,
     refuse_whole_models,
     settings,
 )
@@ -183,6 +184,7 @@ class ShardedHook:
         """Return the state for resumption: position and seed of the draws, and each rank's residuals as DTensors over the
         ranks. Save it with ``torch.distributed.checkpoint``, which also accepts the hook itself. Every rank must call this.
         """
+        refuse_first_rank_only(dist.get_world_size())
         owed = {kind: {name: h.saved(values) for name, _, h, values in self._values(kind)} for kind in KINDS}
         return {**self._plain_state(), **owed}
 

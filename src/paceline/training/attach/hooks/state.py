@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,6 +56,20 @@ def refuse_whole_models(state: object) -> None:
     if isinstance(state, Mapping) and isinstance(_with_gradient_exchange(state).get("gradient_exchange"), Mapping):
         of = "local steps" if "local" in state else "a hook of DistributedDataParallel"
         raise UserError(f"the state is of {of}, this model is sharded by fully_shard", OTHER_HOOK)
+
+
+def refuse_first_rank_only(workers: int) -> None:
+    """Raise UserError if Accelerate asks a hook's ``state_dict`` for the state, since it would drop those of the other ranks.
+
+    Args:
+        workers: number of ranks of the hook.
+    """
+    caller = sys._getframe(2).f_globals.get("__name__", "")
+    if workers > 1 and caller == "accelerate.checkpointing":
+        raise UserError(
+            "each rank has a state of the exchange, and Accelerate saves the state of the first rank only",
+            "register EveryRankState(hook) of paceline.integrations.accelerate instead of the hook",
+        )
 
 
 def listed(state: object) -> list[Any]:

@@ -26,6 +26,7 @@ from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.consistency import same_weights
 from paceline.training.attach.exchange_thread import Exchanges, promise
 from paceline.training.attach.hooks.base import finish_queued
+from paceline.training.attach.hooks.state import refuse_first_rank_only
 from paceline.training.attach.local.local_fragments import Fragment, StartedExchange
 from paceline.training.attach.local.local_state import LocalState, load, state_of
 from paceline.training.exchanges import begin_allreduce
@@ -154,6 +155,7 @@ class LocalSync:
 
     def state_dict(self) -> LocalState:
         """Return the state of this rank for resumption, with its own weights. Save those of all ranks and optimizers."""
+        refuse_first_rank_only(self.wire.world_size)
         self._wait()
         return state_of(self)
 

@@ -313,6 +313,7 @@ _EVERY = (
             *names_of("sample_packing", (AXOLOTL,), flag(True, False)),
         ),
     ),
+    Statement(name="sixteen_bits", title="arithmetic in 16 bits of the device's choice"),
     Statement(name="num_layers", title="layers", synonyms=tuple(names_of("num_layers", CORE, count))),
     Statement(
         name="layers_per_virtual_stage",

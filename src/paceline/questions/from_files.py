@@ -42,6 +42,27 @@ _KINDS = (
 )
 
 
+_OF_RUNS = "paceline records import reads logs, and paceline diagnose --log; --from takes the settings of a training"
+
+
+class RunFileError(UserError):
+    """Error for a file that a run has written, in place of the settings of a training."""
+
+
+def run_files(paths: Sequence[str]) -> list[str]:
+    """Return those of the files that a run has written."""
+    found: list[str] = []
+    for path in paths:
+        place, function = divided_path(path)
+        try:
+            read_one(read_source(place), place, function)
+        except RunFileError:
+            found.append(path)
+        except UserError:
+            continue
+    return found
+
+
 def read_files(paths: Sequence[str]) -> Reading:
     """Return what files state, and files that they name.
 
@@ -96,8 +117,7 @@ def _read(source: Source, path: str, function: str) -> Reading:
     if tree is None:
         return _commands(source)
     if run := next((what for key, what in _RUNS.items() if key in tree), ""):
-        fix = "paceline records import reads it; --from takes the settings of a training"
-        raise UserError(f"{source.name} is {run}", fix)
+        raise RunFileError(f"{source.name} is {run}", _OF_RUNS)
     if any(key in tree for key in _MODEL_KEYS) and any(key in tree for key in _SIZES):
         return Reading([StatedFact("workload", path or source.name, source.name, "a network")], understood=1)
     if is_cloud(tree):
@@ -145,8 +165,7 @@ def _of_no_kind(source: Source, message: str) -> UserError:
     """Return the error for a file without settings; another one for what looks like a log or a table of a run."""
     first = source.text.lstrip().partition("\n")[0]
     if _LOG.search(source.text) or first.count(",") > 1:
-        fix = "paceline records import reads logs, and paceline diagnose --log; --from takes the settings of a training"
-        return UserError(f"{source.name} looks like the log of a run", fix)
+        return RunFileError(f"{source.name} looks like the log of a run", _OF_RUNS)
     return UserError(message, f"give {_KINDS}")
 
 

@@ -253,6 +253,21 @@ def _fitting(facts: Facts, notes: list[str]) -> None:
         del facts["update"]
 
 
+def _automatic(facts: Facts, notes: list[str]) -> None:
+    """Leave out TF32 next to 16 bits that the device chooses: it is for what is left in fp32."""
+    precision = facts.get("precision")
+    if facts.pop("sixteen_bits", None) is not None and precision is not None and precision.value == "tf32":
+        del facts["precision"]
+
+
+def _whole_steps(facts: Facts, notes: list[str]) -> None:
+    """Settle that a file with the batch of a device alone accumulates nothing, as its tool does."""
+    batch = facts.get("micro_batch_size")
+    if batch is None or batch.source == COMMAND or {"grad_accum_steps", "global_batch_size"} & facts.keys():
+        return
+    facts["grad_accum_steps"] = replace(batch, name="grad_accum_steps", value=1, assumed=True)
+
+
 def _padded(facts: Facts, notes: list[str]) -> None:
     """Say that samples which are not packed are taken as long as a sequence."""
     packing = facts.pop("packing", None)
@@ -272,7 +287,9 @@ def whole_batch(facts: Facts) -> int | None:
 _RULES: tuple[Callable[[Facts, list[str]], Any], ...] = (
     _adapters,
     _machines,
+    _automatic,
     _pipelined,
+    _whole_steps,
     _groups,
     _offloaded,
     _stages,

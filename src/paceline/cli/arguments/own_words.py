@@ -15,11 +15,14 @@ from paceline.cli.arguments.file_words import WORKLOAD, FileWords, file_words, s
 from paceline.errors import UserError
 from paceline.questions.asked import STATED, Entry, is_flag, options_of, typed_names
 from paceline.questions.facts import COMMAND, StatedFact, combined, facts_of
+from paceline.questions.from_files import run_files
 from paceline.questions.joined import joined_facts
 from paceline.questions.typed_words import typed_entry
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.synonyms import Synonym, folded
 
+_LOG = "--log"
+"""Option of commands that read files of runs, which also take them from ``--from``."""
 _FIRST = 1000
 """Rank of what the command's own options state."""
 
@@ -59,6 +62,10 @@ def in_own_words(command: str, arguments: Sequence[str], legal: Collection[str],
             cannot be read; files that leave something open which the command needs.
     """
     rest, paths = split_files(arguments) if "--from" in legal else (list(arguments), [])
+    if paths and _LOG in legal:
+        logs = run_files(paths)
+        paths = [path for path in paths if path not in logs]
+        rest += [word for path in logs for word in (_LOG, path)]
     divided = _divided(rest, legal, valued)
     if not divided.facts and not paths:
         return Words(tuple(divided.own))

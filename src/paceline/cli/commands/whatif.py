@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Iterator, Sequence
 
 from paceline.cli.answer_head import with_head
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments, add_price_argument
@@ -11,9 +13,11 @@ from paceline.cli.arguments.report_argument import add_report_argument, with_rep
 from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import unknown
+from paceline.hardware import Cluster, network
+from paceline.hardware.instances import network_of
 from paceline.hardware.prices import parse_prices
 from paceline.hardware.upgrade_price import FORMS
-from paceline.planning.compare.changes import parse_change
+from paceline.planning.compare.changes import Change, parse_change
 from paceline.planning.compare.whatif import whatif
 from paceline.reporting.pages import answer_page
 from paceline.reporting.text.planning_text import whatif_screen
@@ -57,4 +61,17 @@ def _whatif(o: argparse.Namespace) -> Answer:
         precision_given=o.precision is not None,
     )
     data, screen = with_head(o, inputs, model, gains.base.prediction, gains.to_json(), whatif_screen(gains))
+    screen = screen.noting(*_slower_networks(changes, inputs[1]))
     return data, with_report(screen, o.report, lambda: answer_page.whatif_page(gains, data["would_fit"]))
+
+
+def _slower_networks(changes: Sequence[Change], cluster: Cluster) -> Iterator[str]:
+    """Yield a sentence on each network that is slower than the present one because it is stated for a whole node."""
+    now = cluster.network
+    for change in changes:
+        if change.name != "network" or cluster.num_nodes == 1 or re.match(r"\d+\s*x", change.value):
+            continue
+        after = network(network_of(change.value, cluster.device.name, cluster.devices_per_node), like=now)
+        if after.bandwidth.value < now.bandwidth.value:
+            each = f"write network='{max(cluster.node_sizes)}x {change.value}' for {max(cluster.node_sizes)} such links"
+            yield f"{change} is the speed of a whole node, which has {now} now: {each}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from paceline.errors import NotMet, UserError
@@ -18,7 +19,7 @@ from paceline.planning.search.space import MODEL_AXES, PLAIN_GRADIENTS, Space, a
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import StepPredictor
 from paceline.strategy import BUCKET_BYTES, Strategy
-from paceline.strategy.parallelism import DIVIDING
+from paceline.strategy.parallelism import DIVIDING, MODEL
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
 from paceline.strategy.sharding import TORCH_SHARDINGS, ZERO1
@@ -158,10 +159,26 @@ class TrainingQuestion:
         if mesh.model_devices == 1:
             return self.plain((cluster,))
         sizes = {axis: (getattr(mesh, name),) for axis, name in zip(axes(DIVIDING), DIVIDING, strict=True)}
-        return self.divided((cluster,), more={**QUICK, **sizes, "batches": (strategy.global_batch_size,)})
+        batches = self._batches(cluster, mesh.model_devices) or (strategy.global_batch_size,)
+        return self.divided((cluster,), more={**QUICK, **sizes, "batches": batches})
 
     def quick(self, cluster: Cluster, batch: int = 0) -> Plan | None:
         """Return the best of the usual layouts on one batch; 0: one sample for each device."""
-        return self.divided(
-            (cluster,), more={**QUICK, "batches": (batch or cluster.world_size * max(self.micro_batch_sizes or (1,)),)}
-        )
+        batches = self._batches(cluster) or (batch or cluster.world_size * max(self.micro_batch_sizes or (1,)),)
+        return self.divided((cluster,), more={**QUICK, "batches": batches})
+
+    def _batches(self, cluster: Cluster, model_devices: int = 0) -> tuple[int, ...]:
+        """Return the batches that a stated micro batch and a stated number of micro steps have on a cluster; empty without both.
+
+        Args:
+            model_devices: devices of one replica; 0: what is stated, and powers of two of it if dimensions are free.
+        """
+        times = self.choices.get("grad_accum_steps")
+        if times is None or not self.micro_batch_sizes:
+            return ()
+        stated = {name: self.choices[name] for name in MODEL if isinstance(self.choices.get(name), int)}
+        least, world = model_devices or prod(stated.values()), cluster.world_size
+        widths = (least,) if model_devices or len(stated) == len(MODEL) else (least * 2**n for n in range(4))
+        replicas = {world // width for width in widths if world % width == 0}
+        counts = times if isinstance(times, tuple | list) else (times,)
+        return tuple(sorted({n * size * count for n in replicas for size in self.micro_batch_sizes for count in counts}))

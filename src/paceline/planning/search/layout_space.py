@@ -100,7 +100,9 @@ class LayoutSpace:
         world = cluster.world_size
         replicas = {world // (devices * p) for p in self.pipelines or powers(world) if world % (devices * p) == 0}
         products = {r * times for r in replicas for times in self.micro_batches}
-        return tuple(sorted({batch // of for batch in self.batches for of in products if batch % of == 0})) or (1,)
+        sizes = {batch // of for batch in self.batches for of in products if batch % of == 0}
+        stated = self.micro_batch_sizes != LayoutSpace.micro_batch_sizes
+        return tuple(sorted(sizes & set(self.micro_batch_sizes) if stated else sizes)) or self.micro_batch_sizes[:1]
 
     def shared(self, cluster: Cluster) -> tuple[Shares, ...]:
         """Return how replicas shard their state, and among which devices."""

@@ -55,6 +55,8 @@ BATCH: Names = (
 _HALVES = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", "fp8": "fp8"}
 _FLOAT8 = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
 _TYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32"}
+_SIXTEEN_BITS = {"sixteen_bits": True}
+"""Meaning of ``bf16: auto``: 16 bits of the device's choice."""
 _STORED_BF16 = {"precision": "bf16", "stored_weights": "bf16"}
 _NEMO_PRECISIONS = {
     "bf16": "bf16",
@@ -82,8 +84,8 @@ def _converted(value: Any) -> str | None:
 
 PRECISION: Names = (
     *names_of("tf32", TRAINERS, {**flag("tf32"), "auto": None}),
-    *names_of("bf16", (*TRAINERS, *CORE), {**flag("bf16"), "auto": None, "full": "bf16"}),
-    *names_of("fp16", (*TRAINERS, *CORE), {**flag("fp16"), "auto": None, "full": "fp16"}),
+    *names_of("bf16", (*TRAINERS, *CORE), {**flag("bf16"), "auto": _SIXTEEN_BITS, "full": "bf16"}),
+    *names_of("fp16", (*TRAINERS, *CORE), {**flag("fp16"), "auto": _SIXTEEN_BITS, "full": "fp16"}),
     *names_of("bf16.enabled bfloat16.enabled", (DEEPSPEED,), flag("bf16")),
     *names_of("fp16.enabled", (DEEPSPEED,), flag("fp16")),
     *names_of("bfloat16 pure_bf16", (AXOLOTL, LLAMAFACTORY), flag(_STORED_BF16)),

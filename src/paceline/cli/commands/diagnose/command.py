@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 
 from paceline.cli.answer_head import taken
 from paceline.cli.arguments.choice_arguments import PREDICTED
@@ -29,7 +30,7 @@ def add(parser: Parser) -> None:
     measured = section(parser, "changes")
     parser.runs(_diagnose, EXAMPLE)
     add_prediction_arguments(parser)
-    speed = f"speed of the run: {EXAMPLES.replace('%', '%%')}"
+    speed = f"speed of the run, or its log: {EXAMPLES.replace('%', '%%')}"
     common(measured.add_argument("--measured", metavar="SPEED", default="", help=speed))
     logs = "log, trace, export or event file of the run, log of NCCL_DEBUG=INFO, output of nvidia-smi; may be repeated"
     common(measured.add_argument("--log", metavar="FILE", action="append", default=[], help=logs))
@@ -38,6 +39,8 @@ def add(parser: Parser) -> None:
 
 
 def _diagnose(o: argparse.Namespace) -> Answer:
+    if o.measured and Path(o.measured).is_file():
+        o.log, o.measured = [*o.log, o.measured], ""
     files = read_files(o.log, o.global_batch, o.seq_len) if o.log else RunFiles((), ())
     speed, also = parse_speed(o.measured) if o.measured else files.speed, [parse_also(text) for text in o.also]
     if speed is None:

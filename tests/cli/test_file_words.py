@@ -133,3 +133,21 @@ def test_paths_end_where_operands_begin(tmp_path: Path) -> None:
     assert split_files(["x", "--from=a", "--", "--from", "b"]) == (["x", "--", "--from", "b"], ["a"])
     with pytest.raises(UserError, match="names no file"):
         split_files(["--from", "--brief"])
+
+
+@pytest.mark.usefixtures("files")
+def test_logs_among_the_files_go_to_the_option_for_logs(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("step 10 loss 2.3 | 0.52 s/it\nstep 20 loss 2.2 | 0.51 s/it\n")
+    words = read("diagnose", "--from h100.sbatch run.log").arguments
+    assert words[words.index("--log") + 1] == "run.log"
+    with pytest.raises(UserError, match="diagnose --log"):
+        read("predict", "--from h100.sbatch run.log")
+
+
+@pytest.mark.usefixtures("files")
+def test_the_file_of_emit_is_no_network() -> None:
+    parser = build_parser("plan").commands()["plan"]
+    typed = ["--from", "h100.sbatch", "--on", "2x8 H100, IB", "--emit", "sbatch", "out.sh"]
+    legal, listing = (*parser.options(), *parser.operands()), parser.listing_options()
+    words = in_own_words(parser.prog, typed, legal, parser.valued_options(), listing).arguments
+    assert words[0] == "gpt2" and "out.sh" in words

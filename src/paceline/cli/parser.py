@@ -116,6 +116,10 @@ class Parser(argparse.ArgumentParser):
         """Return the options that take a value."""
         return [name for action in self._actions if action.nargs != 0 for name in action.option_strings]
 
+    def listing_options(self) -> list[str]:
+        """Return the options that take several values."""
+        return [name for action in self._actions if action.nargs in ("+", "*") for name in action.option_strings]
+
     def operands(self) -> list[str]:
         """Return the names of the operands."""
         return [action.dest for action in self._actions if not action.option_strings]
@@ -248,7 +252,7 @@ def _in_own_words(parser: Parser, arguments: Sequence[str]) -> tuple[Sequence[st
         return arguments, None
     from paceline.cli.arguments.own_words import in_own_words  # what is declared takes time to load
 
-    words = in_own_words(parser.prog, arguments[place:], (*legal, *operands), parser.valued_options())
+    words = in_own_words(parser.prog, arguments[place:], (*legal, *operands), parser.valued_options(), parser.listing_options())
     return [*arguments[:place], *words.arguments], words
 
 

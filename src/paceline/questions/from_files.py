@@ -25,6 +25,7 @@ _RUNS = {
 }
 """Keys of files that a run has written."""
 _LOG = re.compile(r"\b(?:loss|iter(?:ation)?|step|tps|tokens?_?(?:per_sec|/s)|it/s)\b.*\d", re.IGNORECASE)
+_MONITOR = re.compile(r"NVIDIA-SMI|NCCL INFO")
 _MODEL_KEYS = ("architectures", "model_type")
 _SIZES = (
     "hidden_size",
@@ -164,7 +165,7 @@ def _commands(source: Source) -> Reading:
 def _of_no_kind(source: Source, message: str) -> UserError:
     """Return the error for a file without settings; another one for what looks like a log or a table of a run."""
     first = source.text.lstrip().partition("\n")[0]
-    if _LOG.search(source.text) or first.count(",") > 1:
+    if _LOG.search(source.text) or _MONITOR.search(source.text) or first.count(",") > 1:
         return RunFileError(f"{source.name} looks like the log of a run", _OF_RUNS)
     return UserError(message, f"give {_KINDS}")
 

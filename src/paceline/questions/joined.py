@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -48,7 +48,10 @@ def _adapters(facts: Facts, notes: list[str]) -> None:
     """Join the parts of adapters into one text. Without a kind or a rank the network is trained whole."""
     parts = {name: facts.pop(name) for name in _ASKED_LORA if name in facts}
     stated = {name for name in ("adapter", "lora_rank") if name in parts and not parts[name].assumed}
-    if "lora" in facts or not stated:
+    if "lora" in facts:
+        return
+    if not stated:
+        _without_adapters(parts.values(), notes)
         return
     kind, first = str(parts["adapter"].value) if "adapter" in parts else "lora", next(iter(parts.values()))
     if "lora_dora" in parts:
@@ -65,6 +68,15 @@ def _adapters(facts: Facts, notes: list[str]) -> None:
         if name in parts and parts[name].value not in (0, "0", 0.0):
             texts.append(f"{word}={parts[name].value}")
     facts["lora"] = replace(first, name="lora", value=",".join(texts), words=", ".join(part.words for part in parts.values()))
+
+
+def _without_adapters(parts: Iterable[StatedFact], notes: list[str]) -> None:
+    """Say that frozen weights of few bits need adapters. Raises UserError for what was typed about adapters without any."""
+    for part in parts:
+        if part.source == COMMAND:
+            raise UserError(f"{part.words} is about adapters, and none are stated", "give --lora r=16 too, or --lora qlora")
+        if part.name == "lora_bits" and not part.assumed:
+            notes.append(f"{part.where} is left out: without adapters (--lora r=16) the network is trained whole.")
 
 
 def _offloaded(facts: Facts, notes: list[str]) -> None:
@@ -269,10 +281,12 @@ def _whole_steps(facts: Facts, notes: list[str]) -> None:
 
 
 def _padded(facts: Facts, notes: list[str]) -> None:
-    """Say that samples which are not packed are taken as long as a sequence."""
+    """Say that samples which are not packed are taken as long as a sequence, and what epochs of packed ones count."""
     packing = facts.pop("packing", None)
     if packing is not None and packing.value is False and "tokens_per_sample" not in facts:
         notes.append(f"{packing.where}: every sample is taken as long as a sequence (--tokens-per-sample mean=400,max=2048).")
+    if packing is not None and packing.value is True and "epochs" in facts and "tokens" not in facts:
+        notes.append(f"{packing.where}: --data counts full sequences, of several samples each; or give --tokens.")
 
 
 def whole_batch(facts: Facts) -> int | None:

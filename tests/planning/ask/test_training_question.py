@@ -59,3 +59,13 @@ def test_ddp_where_sharding_gains_no_more_than_a_tie() -> None:
     assert large is not None
     whole = min((c.time_s for c in large.ranking if c.strategy.parallelism.sharding.name == "ddp"), default=math.inf)
     assert large.best.strategy.parallelism.sharding.name == "ddp" or whole > min(c.time_s for c in large.ranking)
+
+
+def test_stated_micro_steps_hold_in_divided_layouts() -> None:
+    said = {"tensor": 8, "pipeline": 2, "grad_accum_steps": 4, "recompute": "full"}
+    question = replace(QUESTION, workload=Workload.named("llama-3-70b"), choices=said, micro_batch_sizes=(2,))
+    found = question.quick(Cluster.named("8x8 H100, InfiniBand NDR"))
+    assert found is not None
+    strategy = found.best.strategy
+    assert (strategy.micro_batch_size, strategy.parallelism.micro_batches) == (2, 4)
+    assert strategy.global_batch_size == 2 * 4 * strategy.parallelism.data

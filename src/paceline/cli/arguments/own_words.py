@@ -49,13 +49,20 @@ class _Divided:
     notes: list[str] = field(default_factory=list)
 
 
-def in_own_words(command: str, arguments: Sequence[str], legal: Collection[str], valued: Collection[str]) -> Words:
+def in_own_words(
+    command: str,
+    arguments: Sequence[str],
+    legal: Collection[str],
+    valued: Collection[str],
+    listing: Collection[str] = (),
+) -> Words:
     """Return the arguments of a command with options of other tools replaced, and files by what they state.
 
     Args:
         command: the command with its program, as a user types it.
         arguments: words after the command's name.
-        legal: options of the command, with dashes, and its operands. ``valued``: those that take a value.
+        legal: options of the command, with dashes, and its operands. ``valued``: those that take a value. ``listing``: those
+            that take several.
 
     Raises:
         UserError: a value that an option of another tool does not have; statements that contradict each other; a file that
@@ -69,7 +76,7 @@ def in_own_words(command: str, arguments: Sequence[str], legal: Collection[str],
     divided = _divided(rest, legal, valued)
     if not divided.facts and not paths:
         return Words(tuple(divided.own))
-    stated = _own_facts(divided.own, legal, valued)
+    stated = _own_facts(divided.own, legal, valued, listing)
     typed = [fact for fact in divided.facts if _spelled(fact.words.split()[0], legal)]
     _check_agreement(divided.facts, [*stated, *typed])
     of_files = file_words(command, paths, [*divided.facts, *stated], legal, divided.own) if paths else FileWords()
@@ -192,7 +199,9 @@ def _reach(entry: Entry) -> Iterable[str]:
         yield from options_of(name)
 
 
-def _own_facts(own: Sequence[str], legal: Collection[str], valued: Collection[str]) -> list[StatedFact]:
+def _own_facts(
+    own: Sequence[str], legal: Collection[str], valued: Collection[str], listing: Collection[str]
+) -> list[StatedFact]:
     """Return what the command's own options and its operand state."""
     by_option = {f"--{option}": name for name in STATED for option in options_of(name)}
     facts: list[StatedFact] = []
@@ -208,6 +217,8 @@ def _own_facts(own: Sequence[str], legal: Collection[str], valued: Collection[st
             continue
         if name in valued and not equals and rest and not rest[0].startswith("--"):
             text = rest.pop(0)
+        while name in listing and rest and not rest[0].startswith("--"):
+            rest.pop(0)
         if name in by_option and name in legal:
             value: object = text if name in valued else True
             if value != "":

@@ -74,4 +74,4 @@ def _slower_networks(changes: Sequence[Change], cluster: Cluster) -> Iterator[st
         after = network(network_of(change.value, cluster.device.name, cluster.devices_per_node), like=now)
         if after.bandwidth.value < now.bandwidth.value:
             each = f"write network='{max(cluster.node_sizes)}x {change.value}' for {max(cluster.node_sizes)} such links"
-            yield f"{change} is the speed of a whole node, which has {now} now: {each}."
+            yield f"{change} is the speed of a whole node, which has {now.name} now: {each}."

@@ -13,6 +13,7 @@ from paceline.planning.search.nearest_fit import ADAPTERS, BITS, LOSS, NARROW, S
 from paceline.planning.search.ranking import TIE
 from paceline.strategy import Strategy
 from paceline.strategy.choices.choice import plain_values
+from paceline.strategy.choices.synonyms import DEEPSPEED
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
 from paceline.strategy.strategy import CHOICES
 from paceline.units import format_memory, format_seconds
@@ -40,20 +41,33 @@ _SHARDINGS = {
 }
 
 
-def in_words(strategy: Strategy, replicas: int) -> str:
-    """Describe the strategy as PyTorch's users do: ``FSDP with full sharding (ZeRO-3), recomputing, 4 samples a device``."""
+_DEEPSPEED = {
+    ZERO1: "DeepSpeed ZeRO stage 1",
+    ZERO2: "DeepSpeed ZeRO stage 2",
+    ZERO3: "DeepSpeed ZeRO stage 3",
+}
+
+
+def in_words(strategy: Strategy, replicas: int, tool: str = "") -> str:
+    """Describe the strategy as PyTorch's users do: ``FSDP with full sharding (ZeRO-3), recomputing, 4 samples a device``.
+
+    ``tool``: whose users, a key of ``synonyms.TOOLS``.
+    """
     mesh = strategy.parallelism
     steps = [f"{mesh.micro_batches} micro steps"] if mesh.micro_batches > 1 else []
     each = strategy.global_batch_size // (max(1, replicas) * mesh.micro_batches)
     of = "a step" if strategy.world_size == 1 else "a device" if mesh.model_devices == 1 else "a replica"
     samples = f"{each:,} sample{'' if each == 1 else 's'} {of if not steps or strategy.world_size > 1 else 'a micro step'}"
-    return ", ".join([_method(strategy), *steps, f"{samples} and micro step" if steps and strategy.world_size > 1 else samples])
+    return ", ".join(
+        [_method(strategy, tool), *steps, f"{samples} and micro step" if steps and strategy.world_size > 1 else samples]
+    )
 
 
-def _method(strategy: Strategy) -> str:
+def _method(strategy: Strategy, tool: str) -> str:
     """Describe the strategy without its batch sizes."""
     mesh = strategy.parallelism
-    sharding = "one device" if strategy.world_size == 1 else _SHARDINGS.get(mesh.sharding, mesh.sharding.name)
+    names = {**_SHARDINGS, **(_DEEPSPEED if tool == DEEPSPEED else {})}
+    sharding = "one device" if strategy.world_size == 1 else names.get(mesh.sharding, mesh.sharding.name)
     sizes = (("tensor", mesh.tensor), ("pipeline", mesh.pipeline), ("context", mesh.context), ("expert", mesh.expert))
     divided = [f"{name} parallel {size}" for name, size in sizes if size > 1]
     again = [] if not mesh.recompute else ["activation checkpointing"]
@@ -64,7 +78,7 @@ def _method(strategy: Strategy) -> str:
 def advice(asked: Asked) -> str:
     """Return the advice: the part that fits, then the limits, then worthwhile changes."""
     choice = asked.choice
-    run = f"Run it {'on' if choice.strategy.world_size == 1 else 'with'} {_method(choice.strategy)}"
+    run = f"Run it {'on' if choice.strategy.world_size == 1 else 'with'} {_method(choice.strategy, asked.tool)}"
     if not asked.fits and asked.named is not None:
         return f"{asked.workload} does not fit on {cluster_text(asked.named)}: {holding(asked, asked.named)}."
     missed = [(name, chance) for name, chance in (("date", asked.in_time), ("budget", asked.in_budget)) if chance is not None]
@@ -73,24 +87,33 @@ def advice(asked: Asked) -> str:
     if any(chance < SAFE for _, chance in missed):
         name, least = min(missed, key=lambda limit: limit[1])
         return f"{run}; the {name} is likely but not safe ({least:.0%}), so leave room{_safer(asked)}."
+    if asked.lighter:
+        return f"{_capital(' or '.join(map(_change, asked.lighter[:MOST_CHANGES])))}; else {run[:1].lower()}{run[1:]}."
     if asked.named is None and not missed and choice.time_s > LONG_S:
         long = format_seconds(choice.time_s)
         return f"This is the cheapest, and takes {long}: say by when you need it (--by 30d), and a faster one is chosen."
     if (better := _better_upgrade(asked)) is not None:
         return f"{_capital(better)}; else {run[:1].lower()}{run[1:]}."
     if (layout := asked.divided_layout) is not None:
-        words = _method(layout.choice.strategy)
+        words = _method(layout.choice.strategy, asked.tool)
         return f"{run}; {words} is {layout.speedup:.1f} times as fast, for Megatron-LM or the like: plan weighs more of them."
     if (waits := _waits(asked)) > WAITS:
         what = "layouts that divide the network and compression" if asked.may_divide else "compression"
         return f"{run}; it waits {waits:.0%} of the time for {_links(asked)}: paceline plan tries {what}."
+    if choice.strategy.parallelism.offload and (host := _share(asked, "host")) > WAITS:
+        return f"{run}; it waits {host:.0%} of the time for the host: offload less, or take an optimizer of 8 bits."
     return f"{run}; {_scaling(asked)}."
+
+
+def _share(asked: Asked, resource: str) -> float:
+    """Return the share of the step that waits for one resource."""
+    prediction = asked.choice.prediction
+    return prediction.exposed.get(resource, 0.0) / prediction.step_time_s
 
 
 def _waits(asked: Asked) -> float:
     """Return the share of the step that waits for links of any kind."""
-    prediction = asked.choice.prediction
-    return sum(prediction.exposed.get(link, 0.0) for link in LINKS) / prediction.step_time_s
+    return sum(_share(asked, link) for link in LINKS)
 
 
 def _links(asked: Asked) -> str:
@@ -102,7 +125,8 @@ def holding(asked: Asked, named: Cluster) -> str:
     choice = asked.choice
     own = f"{' or '.join(map(_change, asked.lighter[:MOST_CHANGES]))}; else " if asked.lighter else ""
     if asked.otherwise is not None:
-        own = f"leave {' and '.join(asked.dropped)} out and run it with {_method(asked.otherwise.strategy)}; else {own}"
+        how = _method(asked.otherwise.strategy, asked.tool)
+        own = f"leave {' and '.join(asked.dropped)} out and run it with {how}; else {own}"
     if choice.cluster.device == named.device or asked.divided or not asked.listing or not asked.listing.seller:
         return f"{own}take at least {cluster_text(choice.cluster)}"
     where = f"at {asked.listing.seller} for {money(choice.usd)}"

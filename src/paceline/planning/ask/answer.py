@@ -55,6 +55,7 @@ class Asked(Tabular):
         choice: the best plain strategy (DDP or FSDP with recomputation and micro steps); a divided layout if no plain one
             fits or if it is clearly faster; on the next larger cluster if nothing fits.
         said: choices that the user stated, in words; the others are chosen.
+        tool: the tool of the named framework, a key of ``synonyms.TOOLS``; empty without one.
         settings: names and values with which the named framework runs the choice, in its own words.
         plain: the best plain strategy, relative to a divided layout that is the answer; None if the answer is plain.
         otherwise: what fits ``named`` without ``dropped``, one or all of the stated choices of a layout, if nothing does with
@@ -88,6 +89,7 @@ class Asked(Tabular):
     listing: Price | None = None
     said: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
+    tool: str = ""
     plain: Upgrade | None = None
     otherwise: Choice | None = None
     dropped: tuple[str, ...] = ()

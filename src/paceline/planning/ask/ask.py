@@ -86,10 +86,11 @@ def ask(
     divided, plain_choice = _divided(at, best.best), None
     if divided is not None and divided.best.prediction.samples_per_s > 0 and _clearly_faster(divided.best, best.best):
         plain_choice, best = best.best, divided
-    choice = best.best
+    choice, tool = best.best, predictor.uncorrected.typical.framework.tool
     more = upgrades(at, choice)
     fits = cluster is None or cluster == choice.cluster
     otherwise, dropped = (None, ()) if fits or cluster is None else _otherwise(question, cluster)
+    awkward = bool(workload.frozen) and choice.strategy.parallelism.model_devices > 1 and not plain_choice
     asked = Asked(
         workload=workload.name,
         amount=question.target.title,
@@ -105,14 +106,15 @@ def ask(
         upgrades=more,
         keeping=_keeping(question, choice, more, by_s),
         said=said(question),
-        settings=own_settings(tool, choice.strategy) if (tool := predictor.uncorrected.typical.framework.tool) else (),
+        settings=own_settings(tool, choice.strategy) if tool else (),
+        tool=tool,
         plain=upgrade_to(choice, plain_choice, cluster_text(choice.cluster)) if plain_choice else None,
         otherwise=otherwise,
         dropped=dropped,
         divided_layout=_layout(at, choice, divided) if divided and plain_choice is None else None,
         memory_format=faster_format(workload, choice.cluster, choice.strategy, predictor, choice.prediction),
         may_divide=_may_divide(at, choice),
-        lighter=() if job is None or cluster is None or fits else _lighter(question, cluster, job),
+        lighter=() if job is None or cluster is None or (fits and not awkward) else _lighter(question, cluster, job),
         by_transport=steps_by_transport(predictor, workload, choice.cluster, choice.strategy),
         assumptions=best.assumptions,
     )

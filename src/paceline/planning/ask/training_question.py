@@ -168,7 +168,7 @@ class TrainingQuestion:
         return self.divided((cluster,), more={**QUICK, "batches": batches})
 
     def _batches(self, cluster: Cluster, model_devices: int = 0) -> tuple[int, ...]:
-        """Return the batches that a stated micro batch and a stated number of micro steps have on a cluster; empty without both.
+        """Return the batches of a stated micro batch and a stated number of micro steps on a cluster; empty without both.
 
         Args:
             model_devices: devices of one replica; 0: what is stated, and powers of two of it if dimensions are free.

@@ -49,19 +49,20 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     p = choice.prediction
     if asked.otherwise is not None:
         other = asked.otherwise
-        how = in_words(other.strategy, other.strategy.parallelism.data)
+        how = in_words(other.strategy, other.strategy.parallelism.data, asked.tool)
         each = f"{memory(other.prediction.memory_bytes)} a device, {seconds(other.prediction.step_time_s)} a step"
         yield Pair("else", f"without {' and '.join(asked.dropped)}, {cluster_text(other.cluster)} hold it: {how}, {each}")
         yield GAP
     if asked.named is not None and asked.lighter:
         steps = [(lighter_words(fit), fit.prediction) for fit in asked.lighter]
         lighter = [(words, memory(step.memory_bytes), seconds(step.step_time_s)) for words, step in steps]
-        yield Table((f"fits {cluster_text(asked.named)}", "memory", "step"), lighter)
+        holds = "undivided, it fits with" if asked.fits else f"fits {cluster_text(asked.named)}"
+        yield Table((holds, "memory", "step"), lighter)
         yield GAP
     available = choice.cluster.device.memory.value
     batch = f" at a global batch of {choice.strategy.global_batch_size:,}"
     yield Pair("fits", f"{memory(p.memory_bytes)} of {memory(available)} a device{batch}")
-    words = in_words(choice.strategy, choice.strategy.parallelism.data)
+    words = in_words(choice.strategy, choice.strategy.parallelism.data, asked.tool)
     yield Pair("run it as", f"{words}, {choice.strategy.precision}")
     yield Pair("settings", ", ".join(f"{name} {text}" for name, text in asked.settings))
     yield Pair("you said", f"{', '.join(asked.said)}; the rest is chosen here" if asked.said else "")
@@ -105,7 +106,7 @@ def _divided(asked: Asked) -> str:
     """Describe layouts that divide the network, if they may be better, or the plain strategy beside one; empty otherwise."""
     if asked.plain is not None:
         whole = asked.plain.choice
-        how, waits = in_words(whole.strategy, whole.strategy.parallelism.data), whole.prediction.bottleneck
+        how, waits = in_words(whole.strategy, whole.strategy.parallelism.data, asked.tool), whole.prediction.bottleneck
         return f"in plain PyTorch {how}: {asked.plain.speedup:.2f}x, {seconds(whole.time_s)}; waits for {waits}"
     if not asked.may_divide:
         return ""
@@ -113,7 +114,7 @@ def _divided(asked: Asked) -> str:
     if layout is None:
         return "layouts that divide the network (tensor, pipeline, expert): plan weighs them"
     p = layout.choice.prediction
-    words = in_words(layout.choice.strategy, layout.choice.strategy.parallelism.data)
+    words = in_words(layout.choice.strategy, layout.choice.strategy.parallelism.data, asked.tool)
     times = f"{layout.speedup:.2f}x ({layout.speedup_low:.2f}-{layout.speedup_high:.2f})"
     return f"{words}: {times}, {seconds(layout.choice.time_s)}; waits for {p.bottleneck}; plan weighs more layouts"
 

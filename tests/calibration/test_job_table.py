@@ -51,7 +51,7 @@ def test_a_wait_is_no_longer_than_the_step() -> None:
 @pytest.mark.parametrize(
     ("more", "given", "said"),
     [
-        ({}, {}, "does not say workload and device and global_batch and precision; give --workload, --cluster, --global-batch"),
+        ({}, {}, "does not say workload, device, global batch and precision; give --workload, --cluster, --global-batch"),
         (
             {"job": {"device": "A100"}, "processes": 16},
             {"devices_per_node": ""},

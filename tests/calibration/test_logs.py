@@ -125,3 +125,10 @@ def test_a_log_that_does_not_say_a_step_is_refused(tmp_path: Path, text: str, sa
         steps_of(written(tmp_path, text))
     with pytest.raises(UserError, match="cannot read"):
         steps_of(tmp_path / "none")
+
+
+def test_the_first_line_states_the_layout(tmp_path: Path) -> None:
+    first = "using world size: 64, data-parallel size: 2, context-parallel size: 2, tensor-model-parallel size: 4, "
+    (tmp_path / "log").write_text(f"{first}pipeline-model-parallel size: 4\n{''.join(LINES)}")
+    job = read_log(tmp_path / "log").measured_steps.job
+    assert [job.get(name) for name in ("tensor", "context", "pipeline")] == ["4", "2", "4"]

@@ -85,7 +85,7 @@ def test_the_tokens_of_a_step_give_the_batch(capsys: pytest.CaptureFixture[str],
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("", "Megatron-LM log does not say workload and device and precision; give --workload, --cluster, --precision"),
+        ("", "Megatron-LM log does not say workload, device and precision; give --workload, --cluster, --precision"),
         ("", "(train.log is read as Megatron-LM log; 3 step times (1 at the start left out), median 200 ms"),
         (f"{JOB} --cluster 8xV100 --global-batch 128", "states global_batch 256 (its lines of steps), and 128 was given"),
         (f"{JOB} --cluster 8xV100 --warmup 3", "4 steps, 1 after the warm-up"),

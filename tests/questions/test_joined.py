@@ -45,9 +45,9 @@ NODES = {"nodes": 2, "devices_per_node": 8}
             {"pipeline": 2, "micro_batch_size": 2, "grad_accum_steps": 4},
         ),
         ({"pipeline_micro_batch": 1, "micro_batch_size": 8}, {"micro_batch_size": 8, "grad_accum_steps": 1}),
-        ({"precision": "tf32", "sixteen_bits": True}, {}),
-        ({"precision": "bf16", "sixteen_bits": True}, {"precision": "bf16"}),
-        ({"precision": "tf32"}, {"precision": "tf32"}),
+        ({"products_in_fp32": "tf32", "sixteen_bits": True}, {}),
+        ({"precision": "bf16", "products_in_fp32": "tf32"}, {"precision": "bf16"}),
+        ({"products_in_fp32": "tf32"}, {"precision": "tf32"}),
         ({"lora_bits": 4}, {}),
         ({"num_layers": 32, "pipeline": 4, "layers_per_virtual_stage": 2}, {"pipeline": 4, "virtual_stages": 4}),
         (

@@ -313,6 +313,7 @@ _EVERY = (
             *names_of("sample_packing", (AXOLOTL,), flag(True, False)),
         ),
     ),
+    Statement(name="products_in_fp32", title="arithmetic of what stays in fp32"),
     Statement(name="sixteen_bits", title="arithmetic in 16 bits of the device's choice"),
     Statement(name="num_layers", title="layers", synonyms=tuple(names_of("num_layers", CORE, count))),
     Statement(

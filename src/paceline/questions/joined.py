@@ -265,17 +265,19 @@ def _fitting(facts: Facts, notes: list[str]) -> None:
         del facts["update"]
 
 
-def _automatic(facts: Facts, notes: list[str]) -> None:
-    """Leave out TF32 next to 16 bits that the device chooses: it is for what is left in fp32."""
-    precision = facts.get("precision")
-    if facts.pop("sixteen_bits", None) is not None and precision is not None and precision.value == "tf32":
-        del facts["precision"]
+def _arithmetic(facts: Facts, notes: list[str]) -> None:
+    """Settle the precision: what stays in fp32 decides if 16 bits are not stated, also not as the device's choice."""
+    rest, automatic = facts.pop("products_in_fp32", None), facts.pop("sixteen_bits", None)
+    if rest is not None and automatic is None:
+        facts.setdefault("precision", replace(rest, name="precision"))
 
 
 def _whole_steps(facts: Facts, notes: list[str]) -> None:
     """Settle that a file with the batch of a device alone accumulates nothing, as its tool does."""
     batch = facts.get("micro_batch_size")
-    if batch is None or batch.source == COMMAND or {"grad_accum_steps", "global_batch_size"} & facts.keys():
+    if batch is None or batch.source == COMMAND or "grad_accum_steps" in facts:
+        return
+    if "global_batch_size" in facts:
         return
     facts["grad_accum_steps"] = replace(batch, name="grad_accum_steps", value=1, assumed=True)
 
@@ -301,7 +303,7 @@ def whole_batch(facts: Facts) -> int | None:
 _RULES: tuple[Callable[[Facts, list[str]], Any], ...] = (
     _adapters,
     _machines,
-    _automatic,
+    _arithmetic,
     _pipelined,
     _whole_steps,
     _groups,

@@ -33,5 +33,5 @@ def test_frameworks_are_those_that_predictions_take() -> None:
 
 WITHOUT_PREDICTION = {"composer", "llm.c", "nanochat", "olmo", "torchvision"}
 """Frameworks that no prediction has a table for."""
-UNSEEN = {"micro_batch", "grad_accum", "framework", "device"}
+UNSEEN = {"micro_batch", "grad_accum", "framework", "device", "context", "pipeline"}
 """Facts that a file of several lines need not have."""

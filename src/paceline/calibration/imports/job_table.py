@@ -67,7 +67,9 @@ def job_row(steps: MeasuredSteps, given: Mapping[str, str], warmup: int | None =
     missing = [name for name in MUST if not row.get(name)]
     if missing:
         options = ", ".join(MUST[name] for name in missing)
-        raise MissingFacts(f"{steps.source} does not say {' and '.join(missing)}", f"give {options}")
+        names = [name.replace("_", " ") for name in missing]
+        said = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        raise MissingFacts(f"{steps.source} does not say {said}", f"give {options}")
     if not row.get("devices_per_node"):
         of = f" of {steps.processes} processes" if steps.processes else ""
         raise UserError(f"{steps.source}{of} does not say how many devices a node has", "give --cluster '2x8 A100'")

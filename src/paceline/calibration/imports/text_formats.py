@@ -110,6 +110,12 @@ class TextFormat:
 
 
 _MEGATRON_MEMORY = (_fact("max allocated:", r"max allocated: ([0-9.]+)", "memory_mib"),)
+_MEGATRON_MESH = (
+    _fact("using world size:", r"\btensor-model-parallel size: ([2-9]|\d\d+)\b", "tensor"),
+    _fact("using world size:", r"\bcontext-parallel size: ([2-9]|\d\d+)\b", "context"),
+    _fact("using world size:", r"\bpipeline-model-parallel size: ([2-9]|\d\d+)\b", "pipeline"),
+)
+"""Sizes above 1 in the first line of a log (arguments.py, validate_args)."""
 _DEEPSPEED_SETTINGS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "train_batch_size": ("global_batch", {}),
     "gradient_accumulation_steps": ("grad_accum", {}),
@@ -161,7 +167,7 @@ FORMATS = (
             "device_tflops": _value(r"throughput per GPU \(TFLOP/s/GPU\): *<N>"),
         },
         needed="step_s",
-        facts=(_fact("using world size:", r"using world size: (\d+)", "world_size"), *_MEGATRON_MEMORY),
+        facts=(_fact("using world size:", r"using world size: (\d+)", "world_size"), *_MEGATRON_MESH, *_MEGATRON_MEMORY),
         settings={
             "tensor_model_parallel_size": ("tensor", {}),
             "pipeline_model_parallel_size": ("pipeline", {}),

@@ -55,6 +55,8 @@ BATCH: Names = (
 _HALVES = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", "fp8": "fp8"}
 _FLOAT8 = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
 _TYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32"}
+_IN_FP32 = {"products_in_fp32": "tf32"}
+"""Meaning of ``tf32``: the arithmetic of what stays in fp32."""
 _SIXTEEN_BITS = {"sixteen_bits": True}
 """Meaning of ``bf16: auto``: 16 bits of the device's choice."""
 _STORED_BF16 = {"precision": "bf16", "stored_weights": "bf16"}
@@ -83,7 +85,7 @@ def _converted(value: Any) -> str | None:
 
 
 PRECISION: Names = (
-    *names_of("tf32", TRAINERS, {**flag("tf32"), "auto": None}),
+    *names_of("tf32", TRAINERS, {**flag(_IN_FP32), "auto": None}),
     *names_of("bf16", (*TRAINERS, *CORE), {**flag("bf16"), "auto": _SIXTEEN_BITS, "full": "bf16"}),
     *names_of("fp16", (*TRAINERS, *CORE), {**flag("fp16"), "auto": _SIXTEEN_BITS, "full": "fp16"}),
     *names_of("bf16.enabled bfloat16.enabled", (DEEPSPEED,), flag("bf16")),

@@ -397,7 +397,7 @@ def test_other_forms_of_the_question_are_one_menu(browser: Any, address: str, pr
 
 @pytest.mark.parametrize(
     ("size", "scheme"),
-    [pytest.param(DESK, "dark", id="desk", marks=pytest.mark.full), pytest.param(PHONE, "light", id="phone")],
+    [pytest.param(DESK, "dark", id="desk", marks=pytest.mark.full), pytest.param(NARROW, "light", id="phone")],
 )
 def test_a_live_schedule_is_seen_as_it_goes(browser: Any, problems: list[str], tmp_path: Path, size: Any, scheme: str) -> None:
     journal = written(tmp_path, time.time())

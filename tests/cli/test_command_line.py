@@ -72,7 +72,7 @@ COMMANDS = {
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --brief --why --json --help",
     "memory": f"WORKLOAD {PREDICT} {MESH} --rank --picture --snapshot --report --brief --why --json --help",
     "plan": f"WORKLOAD {PLAN} --cluster --on --nodes --devices --brief --why --json --help",
-    "diagnose": f"WORKLOAD {PREDICT} {MESH} --measured --log --also --brief --why --json --help",
+    "diagnose": f"WORKLOAD {PREDICT} {MESH} --measured --log --seen --also --brief --why --json --help",
     "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --brief --why --json --help",
     "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --upgrade-price --report --brief --why --json --help",
     "ask": f"WORKLOAD {ASK} --brief --why --json --help",

@@ -10,7 +10,7 @@ import pytest
 from paceline.calibration.imports.device_state import DeviceState
 from paceline.calibration.imports.run_measurement import RunMeasurement
 from paceline.errors import UserError
-from paceline.planning.diagnose.evidence import DENIAL, PROOF, read_files, state_evidence
+from paceline.planning.diagnose.evidence import DENIAL, HINT, PROOF, read_files, said_evidence, state_evidence
 from planning.diagnose.test_question import TWO
 
 BUSY = DeviceState(index=0, name="A100", utilization=0.98, power_w=380, power_limit_w=400, clock_mhz=1400, max_clock_mhz=1410)
@@ -37,6 +37,27 @@ def test_memory_of_the_run() -> None:
     assert causes_of(memory=1.8 * predicted) == {"fp32", "eager-attention"}
     assert "recompute" in causes_of(memory=0.5 * predicted)
     assert causes_of(memory=0.97 * MEMORY) == {"allocator"}
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("GPU utilization 40 %", "loader"),
+        ("slow in the first epoch only", "storage"),
+        ("slower on two nodes", "network-tcp"),
+        ("no NVLink", "slow-link"),
+        ("shared GPU memory is in use", "driver-memory"),
+        ("it got hot", "clocks"),
+    ],
+)
+def test_words_hint_at_causes(words: str, cause: str) -> None:
+    assert {fact.cause: fact.factor for fact in said_evidence(words)}[cause] == HINT
+
+
+def test_a_busy_device_speaks_against_the_loader() -> None:
+    assert {fact.cause: fact.factor for fact in said_evidence("gpu util is 99%")}["loader"] == pytest.approx(1 / HINT)
+    with pytest.raises(UserError, match="hints at no cause"):
+        said_evidence("it rains")
 
 
 def test_lines_of_a_log(tmp_path: Path) -> None:

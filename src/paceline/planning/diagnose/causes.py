@@ -39,6 +39,7 @@ class Cause:
         likelier: factors on its weight by condition: it is named more often in threads that meet the condition than in all.
         faster: True if it makes the run faster than predicted.
         waits: resource that the predicted step waits for if the cause is already in the question.
+        said: regular expressions of a user's words that hint at it, without case.
         log: texts of a log's lines that show it. ``denied``: those that exclude it.
         sign: how it shows. ``proof``: a command or a run of two minutes that proves it. ``fix``: what helps.
         tokens, images: numbers of public threads that name it, about models of text and of images.
@@ -62,6 +63,7 @@ class Cause:
     likelier: Mapping[str, float] = field(default_factory=dict)
     faster: bool = False
     waits: str = ""
+    said: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
     sign: str

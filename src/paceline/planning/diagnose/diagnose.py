@@ -188,9 +188,11 @@ def _explanation(one: _Weighed, score: float, cases: Sequence[MeasuredCase]) -> 
     words = {**words_of(question), **one.best.words}
     gap = math.log(measured / base)
     share = math.log(guess.seconds / base) / gap if gap else 0.0
+    if one.inside:
+        share = one.best.weight
     return Explanation(
         name="+".join(cause.name for cause in one.causes),
-        title=" and ".join(_filled(cause.title, words) for cause in one.causes),
+        title=" and ".join(_title_of(cause, words, one.inside) for cause in one.causes),
         score=score,
         step_time_s=guess.seconds,
         explained=max(0.0, min(1.0, share)),
@@ -201,6 +203,10 @@ def _explanation(one: _Weighed, score: float, cases: Sequence[MeasuredCase]) -> 
         proof="; ".join(_filled(cause.proof, words) for cause in one.causes),
         fix="; ".join(cause.fix for cause in one.causes),
     )
+
+
+def _title_of(cause: Cause, words: Mapping[str, str], inside: bool) -> str:
+    return f"the step waits for the {cause.waits}" if inside else _filled(cause.title, words)
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:

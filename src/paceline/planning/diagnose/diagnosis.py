@@ -23,7 +23,8 @@ class Explanation:
     Attributes:
         name: of the cause in ``causes.toml``; two are joined by ``+``.
         score: its share of the probability, of all causes that were weighed.
-        step_time_s: the predicted step with it. ``explained``: its share of the gap, from 0 to 1.
+        step_time_s: the predicted step with it. ``explained``: its share of the gap, from 0 to 1; of the step if it is
+            inside.
         free: True if its size is unknown. It then takes the size that explains most.
         inside: True if the predicted step has it already.
         options: changes of the question that predict it, as ``whatif --change`` takes them.

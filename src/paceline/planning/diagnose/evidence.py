@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -29,6 +30,11 @@ BUSY, WAITING, IDLE = 0.9, 0.6, 0.05
 """Shares of the time with a kernel of a device that is busy, that waits for its host or its input, and that has no work."""
 MORE_MEMORY, LESS_MEMORY, FULL = 1.5, 0.65, 0.95
 """Shares of the predicted memory that another precision explains, or recomputation; share of the device's memory."""
+
+
+SAID = "'GPU utilization 40 %', 'first epoch only', 'no NVLink', 'slower on two nodes' or 'one GPU is hot'"
+"""Words that a user may add."""
+_USE = re.compile(r"(gpu|device)\D{0,25}?(?P<percent>\d{1,3}) ?%", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,21 @@ def read_files(paths: Sequence[str], batch: int | None = None, length: int | Non
             if not signs:
                 raise
     return RunFiles(tuple(runs), tuple(evidence))
+
+
+def said_evidence(words: str) -> tuple[Evidence, ...]:
+    """Return what a user's words hint at: ``GPU utilization 40 %``, ``first epoch only``. Raises UserError if it is nothing."""
+    found = [
+        Evidence(cause.name, f"you saw {words!r}", HINT)
+        for cause in causes().values()
+        if any(re.search(pattern, words, re.IGNORECASE) for pattern in cause.said)
+    ]
+    if use := _USE.search(words):
+        state = DeviceState(index=0, name="you saw", utilization=float(use["percent"]) / 100)
+        found += _of_devices([state])
+    if not found and not use:
+        raise UserError(f"--seen {words!r} hints at no cause", f"write what you saw like {SAID}")
+    return tuple(found)
 
 
 def _speed(run: RunMeasurement) -> Speed | None:
@@ -135,6 +156,8 @@ def _of_devices(states: Sequence[DeviceState]) -> Iterator[Evidence]:
     share, text = typical.utilization or 0.0, typical.describe()
     if share < WAITING:
         yield from (Evidence(cause, text, HINT) for cause in ("loader", "storage", "slow-host"))
+        busy_causes = ("clocks", "padding", "old-libraries", "recompute", "eager-attention", "fp32")
+        yield from (Evidence(cause, text, 1 / HINT) for cause in busy_causes)
     elif share > BUSY:
         yield from (Evidence(cause, text, 1 / HINT) for cause in ("loader", "storage", "slow-host"))
         if typical.power_w and typical.power_limit_w and typical.power_w < LOW_POWER * typical.power_limit_w:

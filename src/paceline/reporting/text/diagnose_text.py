@@ -69,8 +69,8 @@ def _lead(diagnosis: Diagnosis) -> str:
 
 
 def _row(cause: Explanation) -> tuple[str, ...]:
-    title = f"{cause.title} (in the prediction already)" if cause.inside else cause.title
-    share = "" if cause.inside else "any size" if cause.free else f"{cause.explained:.0%}"
+    title = f"{cause.title} (in the prediction)" if cause.inside else cause.title
+    share = f"{cause.explained:.0%} of it" if cause.inside else "any size" if cause.free else f"{cause.explained:.0%}"
     return title, seconds(cause.step_time_s), share, f"{cause.score:.0%}"
 
 

@@ -37,3 +37,25 @@ def test_a_log_replaces_the_measured_speed(tmp_path: Path, capsys: pytest.Captur
     log.write_text("".join(f"iter {n}: loss 3.1, time 562.00ms, mfu 20.00%\n" for n in range(9)), encoding="utf-8")
     assert main([*QUESTION, "--log", str(log), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["compared"][0]["measured_s"] == pytest.approx(0.562)
+
+
+FROM = ("diagnose", "--from", "docs/files/job.sbatch", "--cluster", "H100, 400Gb/s InfiniBand")
+LOGS = "tests/calibration/imports/files/"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("--log", f"{LOGS}megatron.log"), 0, "As fast as predicted: predicted"),
+        (("--log", f"{LOGS}trainer_log.jsonl"), 0, "The question is probably misstated."),
+        (("--log", f"{LOGS}nvidia_smi.txt", "--measured", "1,900 tokens/s per GPU"), 0, "nvidia-smi shows A100 SXM 80GB"),
+        (("--log", f"{LOGS}axolotl.log"), 2, "axolotl.log has a global batch of 16, and the question one of 128"),
+        (("--measured", "34 s", "--seen", "GPU utilization 40 %"), 0, "Seen: you saw"),
+    ],
+)
+def test_files_of_a_job_and_of_its_run(
+    words: tuple[str, ...], code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*FROM, *words]) == code
+    printed = capsys.readouterr()
+    assert text in " ".join((printed.out + printed.err).split())

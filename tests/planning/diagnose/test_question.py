@@ -25,7 +25,7 @@ TWO = question("gpt2", "2x8 A100, 8x200Gb/s InfiniBand", global_batch_size=128, 
 @pytest.mark.parametrize(
     ("word", "first"),
     [
-        ("tcp", "1600Gb/s TCP"),
+        ("tcp", "400Gb/s TCP"),
         ("one", "InfiniBand HDR"),
         ("pcie", "PCIe 4.0 x16"),
         ("host_path", "PCIe 4.0 x16 via host"),

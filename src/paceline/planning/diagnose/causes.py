@@ -28,6 +28,7 @@ class Cause:
         repeats: ``micro steps`` if the changed step runs once for each micro step.
         slows: two factors on the step, or on the seconds for the resources ``of``, between which 80 % of cases lie. ``of``:
             ``step`` or names of resources.
+        fallback: True if ``slows`` counts only where no change applies.
         delivers: two rates of a node, between which 80 % of cases lie, that limit the run: of ``images``, and of ``tokens``
             where samples have tokens.
         reading: other reading of the measured number: of one device (``each``) or of ``total``, against the peak with sparsity
@@ -54,6 +55,7 @@ class Cause:
     repeats: str = ""
     slows: tuple[float, ...] = ()
     of: tuple[str, ...] = ()
+    fallback: bool = False
     delivers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     reading: Reading = ""
     when: tuple[str, ...] = ()

@@ -89,7 +89,8 @@ def variants(cause: Cause, cases: Sequence[MeasuredCase]) -> tuple[Variant, ...]
     made = [*_tried(cause, cases, base), *_hosted(cause, cases, base), *_read(cause, cases, base)]
     made = [variant for variant in made if _moves(variant, base)]
     exact = [replace(variant, weight=variant.weight / len(made)) for variant in made]
-    free = [variant for variant in _slowed(cause, cases, base) if _moves(variant, base)]
+    slowed = () if exact and cause.fallback else _slowed(cause, cases, base)
+    free = [variant for variant in slowed if _moves(variant, base)]
     half = 0.5 if exact and free else 1.0
     return tuple(replace(variant, weight=variant.weight * half) for variant in (*exact, *free))
 

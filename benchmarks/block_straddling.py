@@ -1,0 +1,115 @@
+"""Blocks of a codec that straddle tensors: the noise that a tensor takes from its neighbour, and the bytes of two remedies.
+
+    python benchmarks/block_straddling.py --out benchmarks/results/block_straddling.csv
+
+A row for each network and compression counts the blocks with several tensors, and the bytes of one message: as they are, with
+tensors padded to whole blocks, and with one more fp32 scale a tensor. A row for two tensors of 1,536 normal elements has the
+relative error of the small one, as they are and with a block boundary between them, by the ratio of their scales.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rows import append
+
+from paceline import codecs
+from paceline.strategy import GradientExchange
+from paceline.training.exchanges.exchange_setup import codec_of
+from paceline.training.exchanges.gradients.tensor_layout import numbered
+
+COMPRESSIONS = ("int8", "int4", "sign", "inceptionn-scaled")
+BLOCK = 1024
+"""Elements of a block in each of them by default."""
+RATIOS = (1, 16, 256, 4096)
+COLUMNS = (
+    "network",
+    "compression",
+    "tensors",
+    "elements",
+    "blocks",
+    "straddling",
+    "bytes",
+    "padded_bytes",
+    "scaled_bytes",
+    "ratio",
+    "error",
+    "padded_error",
+)
+
+
+def networks() -> dict[str, Callable[[], Any]]:
+    """Networks of the libraries that define them, on the meta device."""
+    import transformers
+
+    return {
+        "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config()),
+        "bert-base": lambda: transformers.BertForPreTraining(transformers.BertConfig()),
+        "resnet50": lambda: transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=1000)),
+    }
+
+
+def counts(sizes: Sequence[int], block: int = BLOCK) -> tuple[int, int, int]:
+    """Return blocks, blocks with several tensors, and elements with every tensor padded to whole blocks."""
+    ends = np.cumsum([0, *sizes])
+    straddling = {int(end) // block for end in ends[1:-1] if end % block}
+    return -(-int(ends[-1]) // block), len(straddling), sum(-(-size // block) * block for size in sizes)
+
+
+def of_network(name: str, build: Callable[[], Any], compression: str) -> dict[str, Any]:
+    """Return the row of a network."""
+    with torch.device("meta"):
+        tensors = list(numbered(build().named_parameters()).values())
+    exchange = GradientExchange(compression, "sharded")
+    dense = exchange.description.dense(tensors)
+    sizes = [t.elements for t in tensors if t.name not in dense]
+    blocks, straddling, padded = counts(sizes)
+    codec = codec_of(exchange)
+    whole, aligned = (codecs.max_payload_bytes(codec, count) for count in (sum(sizes), padded))
+    return {
+        "network": name,
+        "compression": compression,
+        "tensors": len(sizes),
+        "elements": sum(sizes),
+        "blocks": blocks,
+        "straddling": straddling,
+        "bytes": whole,
+        "padded_bytes": aligned,
+        "scaled_bytes": whole + 4 * len(sizes),
+    }
+
+
+def of_pair(compression: str, ratio: int, elements: int = 1536) -> dict[str, Any]:
+    """Return the row of a tensor next to one with ``ratio`` times its scale."""
+    codec = codec_of(GradientExchange(compression, "sharded"))
+    rng = np.random.default_rng(44)
+    small, large = (rng.standard_normal(elements).astype(np.float32) for _ in range(2))
+    gap = np.zeros(-elements % BLOCK, np.float32)
+    errors = []
+    for between in (gap[:0], gap):
+        message = codecs.encode(codec, np.concatenate([np.float32(ratio) * large, between, small]), codecs.key(1, 0), 0)
+        decoded = codecs.decode(message)[-elements:]
+        errors.append(float(np.linalg.norm(decoded - small) / np.linalg.norm(small)))
+    return {"network": "two tensors", "compression": compression, "ratio": ratio, "error": errors[0], "padded_error": errors[1]}
+
+
+def main() -> None:
+    """Write all rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    for name, build in networks().items():
+        for compression in COMPRESSIONS:
+            append(options.out, COLUMNS, of_network(name, build, compression))
+    for compression in COMPRESSIONS:
+        for ratio in RATIOS:
+            append(options.out, COLUMNS, of_pair(compression, ratio))
+
+
+if __name__ == "__main__":
+    main()

@@ -214,3 +214,11 @@ def test_an_hours_price_has_whole_cents(usd: float, text: str) -> None:
 def test_two_instances_of_one_device_have_no_price_of_their_own() -> None:
     assert set(listings_of_clusters(["p5.48xlarge", "p4de.24xlarge", "8 L4"])) == {"H100 SXM", "A100 SXM 80GB"}
     assert listings_of_clusters(["p5.48xlarge", "Azure ND H100 v5"]) == {}
+
+
+def test_a_provider_in_the_clusters_text_sets_the_price() -> None:
+    listed = listing_of_cluster("8x A100-40GB on GCP")
+    assert listed is not None and listed.seller == "GCP"
+    amazon = listing_of_cluster("amazon 8 A100 40GB")
+    assert amazon is not None and amazon.seller == "AWS"
+    assert listing_of_cluster("8 A100 40GB") is None

@@ -431,3 +431,12 @@ def test_one_of_several_configurations(tmp_path: Path) -> None:
         read_files([str(place)])
     facts = {fact.name: fact.value for fact in read_files([f"{place}:other"]).facts}
     assert facts["workload"] == "llama-3-70b"
+
+
+def test_a_starter_in_a_comment_makes_no_script(tmp_path: Path) -> None:
+    (tmp_path / "acc.yaml").write_text(
+        "# accelerate has no option for it. A plan without --emit tries both.\ndistributed_type: FSDP\nmixed_precision: bf16\n"
+        "num_machines: 1\nnum_processes: 8\n"
+    )
+    found = {fact.name: fact.value for fact in read_files([str(tmp_path / "acc.yaml")]).facts}
+    assert (found["precision"], found["world_size"]) == ("bf16", 8)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from paceline.errors import UserError, shown
-from paceline.hardware.catalogue import device, known_device
+from paceline.hardware.catalogue import device, is_device, known_device
 from paceline.hardware.instances import Instance, instance
 from paceline.hardware.phrases.machine_phrase import machine_phrase
 from paceline.hardware.saved_clusters import saved_cluster
@@ -23,6 +24,15 @@ UNDATED = "undated"
 """The date of a listing whose source has none."""
 MOST_DEVICES = 8
 """Most devices of a machine whose sizes no source states."""
+_SELLERS = {
+    "amazon": "aws",
+    "gce": "gcp",
+    "microsoft": "azure",
+    "oracle": "oci",
+    "lambdalabs": "lambda",
+    "lambdacloud": "lambda",
+}
+"""Further names of providers."""
 VARIABLE = "PACELINE_PRICES"
 """Environment variable with the path of a price file. Its prices come before those of the package."""
 
@@ -151,12 +161,17 @@ def listing_of(rented: Instance) -> Price | None:
 
 
 def listing_of_cluster(text: str) -> Price | None:
-    """Return the listing of the instance in a cluster's text or a saved cluster, ``2x p5.48xlarge``; None for a device or an
-    unlisted instance."""
+    """Return the listing of the instance in a cluster's text or a saved cluster, ``2x p5.48xlarge``, or of the device at the
+    provider that the text names, ``8 H100 on Nebius``; None for another device or an unlisted instance."""
     own = saved_cluster(text)
     said = machine_phrase(own.text if own else text) if text.strip() else None
     rented = instance(said.name) if said and said.rented else None
-    return listing_of(rented) if rented else None
+    if said is None or rented:
+        return listing_of(rented) if rented else None
+    words = set(re.findall(r"[a-z]+", (own.text if own else text).casefold()))
+    sellers = {_SELLERS.get(word, word) for word in words}
+    sold = [x for x in listings(device(said.name).name) if x.seller.casefold() in sellers] if is_device(said.name) else []
+    return min(sold, key=lambda listing: listing.usd_per_device_hour, default=None)
 
 
 def listings_of_clusters(texts: Iterable[str]) -> dict[str, float | Price]:

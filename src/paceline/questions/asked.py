@@ -63,6 +63,12 @@ _KERNELS = {
     "2": "fa2",
     "3": "fa3",
 }
+_STAGES = {
+    word: {"framework": "deepspeed", "sharding": f"zero{stage}"}
+    for stage in (1, 2, 3)
+    for word in (f"zero{stage}", f"z{stage}", f"stage{stage}", f"zero_{stage}", f"zero-{stage}", str(stage))
+}
+"""Stages of ZeRO as values of ``--deepspeed``."""
 _LORA_TARGETS = "lora_targets"
 
 
@@ -245,7 +251,7 @@ _EVERY = (
         title="software that trains",
         options=("framework",),
         synonyms=(
-            *names_of("deepspeed use_deepspeed", TYPED, flag("deepspeed")),
+            *names_of("deepspeed use_deepspeed", TYPED, {**flag("deepspeed"), **_STAGES}),
             *names_of("megatron use_megatron", TYPED, flag("megatron")),
         ),
     ),

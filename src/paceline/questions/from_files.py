@@ -17,7 +17,7 @@ from paceline.questions.readers.settings import read_settings
 from paceline.questions.readers.source import Source, json_tree, leaves, printed_tree, read_source, toml_tree, yaml_tree
 
 _STAGE = re.compile(r"(?:z|zero|stage)[_-]?(?:stage)?[_-]?([0-3])(?!\d)", re.IGNORECASE)
-_SHELL = re.compile(rf"^(?:#!.*sh\b|#SBATCH\b|.*\b(?:{'|'.join(STARTERS)})\b.*(?:--|\.py|train))", re.MULTILINE)
+_SHELL = re.compile(rf"^(?:#!.*sh\b|#SBATCH\b|(?!\s*#).*\b(?:{'|'.join(STARTERS)})\b.*(?:--|\.py|train))", re.MULTILINE)
 _RUNS = {
     "log_history": "the log of a run",
     "traceEvents": "a trace of a run",

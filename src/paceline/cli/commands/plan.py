@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError, check_name
 from paceline.hardware import Cluster
 from paceline.hardware.prices import listings_of_clusters, of_devices, parse_prices
+from paceline.planning.compare.changes import Change, changed_predictor
 from paceline.planning.compare.strategy_text import Wanted, parse_wanted
 from paceline.planning.emit.emitted_plan import emitted_plan, targets_with
 from paceline.planning.emit.targets import TARGETS, Emitted
@@ -44,9 +45,10 @@ from paceline.strategy import EXCHANGES, GradientExchange
 from paceline.strategy.choices.values import plain
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.exchanges.switch import SWITCH
-from paceline.strategy.frameworks import framework_of
+from paceline.strategy.frameworks import FRAMEWORKS, framework_of
 from paceline.strategy.parallelism import MODEL
 from paceline.strategy.strategy import CHOICES
+from paceline.units import format_memory
 from paceline.workload.table import Workload
 
 EXAMPLE = """example:
@@ -95,6 +97,7 @@ def _plan(o: argparse.Namespace) -> Answer:
     steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
     commands = [_command(o, run) for run in best.deciding]
     screen = plan_screen(best, steps, commands).noting(*workload.notes, *best.best.cluster.notes)
+    screen = screen.noting(*_in_framework(o, target, best, workload))
     data = {**best.to_json(), "by_transport": figures_by_transport(steps)}
     data["deciding"] = [{**run, "command": command} for run, command in zip(data["deciding"], commands, strict=True)]
     if file:
@@ -132,6 +135,19 @@ def _command(o: argparse.Namespace, run: DecidingRun) -> str:
     parser: Parser = o.parser
     words = [*parser.prog.split(), *parser.words(argparse.Namespace(**{**vars(o), **pinned, **form}))]
     return " \\\n".join(wrapped(pairs_of(words)))
+
+
+def _in_framework(o: argparse.Namespace, target: str, best: Plan, workload: Workload) -> Iterator[str]:
+    """Yield a sentence if the best strategy does not fit in the framework that the target's file runs in."""
+    names = [name for name, framework in FRAMEWORKS.items() if target and framework.emits == target]
+    if not names or o.framework != o.parser.get_default("framework") or o.framework in names or not best.best.prediction.fits:
+        return
+    name = target if target in names else names[0]
+    model = changed_predictor([Change("framework", "=", name)], predictor(o))
+    step = model.step(workload, best.best.cluster, best.best.strategy)
+    if not step.fits:
+        needs = f"{format_memory(step.memory_bytes)} a device"
+        yield f"In {name} the best strategy needs {needs} and does not fit: add --framework {name}, which plans for it."
 
 
 def _emitted(o: argparse.Namespace) -> tuple[str, str]:

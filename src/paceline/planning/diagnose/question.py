@@ -24,7 +24,7 @@ TIGHT = 0.5
 _RATES = (1600.0, 800.0, 400.0, 200.0, 100.0, 50.0, 25.0, 10.0, 5.0, 2.5, 1.0)
 """Gb/s of networks that a job may use in place of the stated one. Over TCP it reaches a part of them (``Link.carried``)."""
 _MOST_TCP = 400.0
-"""Gb/s of the Ethernet of a node beside its RDMA cards, at most: 100 on DGX, 4 x 100 on EC2's p4d. An assumption for others."""
+"""Most Gb/s of Ethernet that a node has next to its RDMA cards: 100 on DGX, 4 x 100 on EC2's p4d. An assumption for others."""
 _MICRO_STEPS = (2, 4, 5, 8, 10, 16, 20, 32, 40, 64)
 _GBIT = 1.25e8
 _BEFORE_AMPERE = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")

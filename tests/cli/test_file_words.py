@@ -151,3 +151,8 @@ def test_the_file_of_emit_is_no_network() -> None:
     legal, listing = (*parser.options(), *parser.operands()), parser.listing_options()
     words = in_own_words(parser.prog, typed, legal, parser.valued_options(), listing).arguments
     assert words[0] == "gpt2" and "out.sh" in words
+
+
+@pytest.mark.usefixtures("files")
+def test_machines_without_a_device_say_how_to_keep_them() -> None:
+    assert "--on '2x8 DEVICE'" in " ".join(read("ask", "--from job.sbatch").notes)

@@ -66,6 +66,15 @@ def _is_path(word: str) -> bool:
 _ENDINGS = (".json", ".yaml", ".yml", ".toml", ".py", ".sh", ".sbatch", ".slurm", ".txt", ".conf", ".cfg")
 
 
+def _kept(facts: Sequence[StatedFact]) -> str:
+    """Return how to keep the numbers of machines among statements that are not taken; empty without any."""
+    sizes = {fact.name: fact.value for fact in facts if fact.name in (NODE, DEVICES)}
+    if not sizes:
+        return ""
+    numbers = "x".join(str(sizes[name]) for name in (NODE, DEVICES) if name in sizes)
+    return f" Name the device to keep the machines: --on '{numbers} DEVICE'."
+
+
 @dataclass(slots=True)
 class FileWords:
     """Statements of files, for one command.
@@ -167,7 +176,7 @@ class FileWords:
             notes.append(f"Assumed: {said}.")
         if self.unused:
             said = ", ".join(f"{option(fact.name)} {fact.value}" for fact in self.unused)
-            notes.append(f"{self.command} chooses itself, in spite of the files: {said}.")
+            notes.append(f"{self.command} chooses itself, in spite of the files: {said}.{_kept(self.unused)}")
         if self.reading.unknown:
             shown = "; ".join(self.reading.unknown[:_SHOWN])
             more = len(self.reading.unknown) - _SHOWN

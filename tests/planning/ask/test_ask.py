@@ -10,7 +10,7 @@ import pytest
 import paceline
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import every_listing
+from paceline.hardware.prices import every_listing, listings
 from paceline.planning import Asked, Space, ask
 from paceline.planning.ask.answer import cluster_text
 from paceline.planning.ask.ask import chance
@@ -122,21 +122,23 @@ def test_the_cheapest_counts_every_listing(rented: Asked) -> None:
 
 @pytest.mark.long
 def test_a_date_that_few_nodes_miss_takes_more_of_them() -> None:
-    asked = ask(LLAMA, None, TrainingTarget(total=6e6), by_s=12 * 3600)
-    assert asked.choice.time_s < 12 * 3600 and asked.choice.cluster.num_nodes > 8
+    asked = ask(LLAMA, None, TrainingTarget(total=6e6), by_s=6 * 3600)
+    assert asked.choice.time_s < 6 * 3600 and asked.choice.cluster.num_nodes > 8
 
 
 @pytest.mark.long
 def test_a_very_large_network_is_answered_with_what_holds_it() -> None:
     asked = ask(Workload.named("llama-3-405b"), Cluster.named("RTX 4090"), TARGET)
-    assert not asked.fits and asked.divided and asked.choice.prediction.fits
-    assert "take at least" in asked.advice
+    assert not asked.fits and asked.choice.prediction.fits
+    assert "take 8 x 8 " in asked.advice or "take at least" in asked.advice
 
 
 @pytest.mark.long
 def test_a_network_that_nothing_holds_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["paceline.planning.ask.ask"], "larger", lambda *_: None)
     monkeypatch.setattr(TrainingQuestion, "divided", lambda *_, **__: None)
+    monkeypatch.setattr(sys.modules["paceline.planning.ask.ask"], "promising", lambda *_: [])
+    monkeypatch.setattr(sys.modules["paceline.planning.ask.ask"], "large", lambda *_: None)
     with pytest.raises(UserError, match="does not fit on 1 RTX 4090"):
         ask(Workload.named("llama-3-405b"), Cluster.named("RTX 4090"), TARGET)
 
@@ -168,7 +170,8 @@ def test_a_whole_machine_is_billed_and_the_cheapest_that_holds_it_is_named() -> 
     assert not asked.fits and asked.billed == size > 1
     assert f"take {cluster_text(asked.choice.cluster)} at " in asked.advice
     assert asked.choice.usd == pytest.approx(ask(LLAMA, None, TrainingTarget(total=1e5)).choice.usd)
-    single = ask(BERT, Cluster.named("A100"), TARGET)
+    whole = {"A100 SXM 80GB": next(x for x in listings("A100") if x.provider == "AWS p4de.24xlarge")}
+    single = ask(BERT, Cluster.named("A100"), TARGET, prices=whole)
     assert single.billed == 8
     assert "8 devices are billed, 1 used" in " ".join(asked_screen(single).text().split())
 

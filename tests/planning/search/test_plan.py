@@ -23,6 +23,7 @@ from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Observation, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.learning.convergence import Point, fit, mlperf
+from paceline.prediction.step.memory import FRAGMENTED
 from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import Workload
 from prediction_toys import PRICES, convolutional
@@ -174,10 +175,11 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
     """Where nothing is known of what it costs; the least memory is that of the weights and a few samples."""
     free = replace(space, batches=(), accumulations=(1, 8))
     least = predict(toy, *candidates(replace(free, compressions=("dense",)), TrainingTarget(), Exclusions())[0]).memory_bytes
+    value = least * 1.01 / (1 - FRAGMENTED)
     tight = replace(
         free,
         clusters=tuple(
-            replace(c, device=replace(c.device, memory=replace(c.device.memory, value=least * 1.01))) for c in free.clusters
+            replace(c, device=replace(c.device, memory=replace(c.device.memory, value=value))) for c in free.clusters
         ),
     )
     answer = plan(toy, tight, Goal("fastest"))

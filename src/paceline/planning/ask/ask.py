@@ -11,7 +11,7 @@ from typing import Any
 from paceline.errors import NotMet
 from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, of_devices, price
-from paceline.planning.ask.advice import WAITS, advice
+from paceline.planning.ask.advice import SAFE, WAITS, advice
 from paceline.planning.ask.answer import Asked, Upgrade, cluster_name, cluster_text
 from paceline.planning.ask.candidate_devices import promising
 from paceline.planning.ask.rentals import NODES, Rental, rentals
@@ -209,7 +209,7 @@ def _lighter(question: TrainingQuestion, cluster: Cluster, job: AdjustableJob) -
 def _rented(
     question: TrainingQuestion, by_s: float | None, budget_usd: float | None, cluster: Cluster | None
 ) -> tuple[Plan, Rental | None]:
-    """Plan on the cheapest rental within ``by_s``, or the fastest within ``budget_usd``.
+    """Plan on the cheapest rental that is safely within ``by_s``, or the fastest within ``budget_usd``, else what may be.
 
     If none meets the limits, take the one that misses them least. ``cluster``: the cluster that was too small.
     Raises NotMet if nothing fits.
@@ -217,8 +217,7 @@ def _rented(
     goal = Goal("deadline", by_s) if by_s else Goal("budget", budget_usd) if budget_usd else Goal("cheapest")
     usual, more = _layers(_tried(question, NODES)), _layers(_tried(question, MORE_NODES)) if by_s else []
     passes = dict.fromkeys([goal, Goal("fastest" if by_s else "cheapest")])
-    tried = [(goal, usual), (goal, more), *((wanted, more or usual) for wanted in list(passes)[1:])]
-    for wanted, layers in tried:
+    for wanted, layers in [(goal, usual), (goal, more), *((wanted, more or usual) for wanted in list(passes)[1:])]:
         if chosen := _cheapest(question, layers, wanted):
             return chosen
     if cluster is not None:
@@ -231,13 +230,25 @@ def _rented(
     raise NotMet(f"{question.workload.name} fits on nothing that is listed", "name a cluster: --on '8x8 H100, 400Gb/s'")
 
 
+def _is_safe(choice: Choice, goal: Goal) -> bool:
+    """Return whether a choice keeps the limit of a goal as good as certainly; False without a limit."""
+    if goal.limit == math.inf:
+        return False
+    if goal.kind == "budget":
+        return (goal.chance(choice.usd, choice.usd_low, choice.usd_high) or 0.0) >= SAFE
+    return (goal.chance(choice.time_s, choice.time_low_s, choice.time_high_s) or 0.0) >= SAFE
+
+
 def _tried(question: TrainingQuestion, nodes: Sequence[int]) -> list[Rental]:
     """Return the rentals to plan on."""
     return promising(question, rentals(question.prices, nodes))
 
 
 def _cheapest(question: TrainingQuestion, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:
-    """Return the best rental by a goal, with its plan; ties are broken by the other quantity. None if none meets the goal."""
+    """Return the best rental by a goal, with its plan; None if none meets the goal.
+
+    Of rentals that keep a limit safely it is the best; else ties are broken by the other quantity.
+    """
     plans = []
     for layer in layers:
         clusters = list(filter(question.may_hold, (rental.cluster for rental in layer)))
@@ -245,6 +256,11 @@ def _cheapest(question: TrainingQuestion, layers: Sequence[Sequence[Rental]], go
             plans.append((best, layer))
     if not plans:
         return None
+    safe = [(choice, layer) for best, layer in plans for choice in best.by_devices if _is_safe(choice, goal)]
+    if safe:
+        choice, layer = min(safe, key=lambda of: of[0].usd if goal.by_cost else of[0].time_s)
+        if best := question.rented(layer).plain((choice.cluster,), goal):
+            return best, next(rental for rental in layer if rental.cluster == choice.cluster)
     least = min(_score(best, goal) for best, _ in plans)
     near = [(best, layer) for best, layer in plans if _score(best, goal) <= least * (1 + TIE)]
     best, layer = min(near, key=lambda of: _score(of[0], Goal("fastest" if goal.by_cost else "cheapest")))

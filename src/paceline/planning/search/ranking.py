@@ -204,7 +204,8 @@ def tie_text(table: RankedTable, ranking: Ranking) -> str:
     return (
         f"Ties (=) differ in {what} by less than {PLAIN:.0%}, or by up to {TIE:.0%} inside the range of their ratio. "
         f"{hosts}The best tie of each number of devices comes first, the {other} before. On as many devices, strategies that "
-        f"neither shard nor divide come before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. Layouts of one job "
+        f"neither shard nor divide come before the rest; within {PLAIN:.0%}, the fewest dimensions, then {batch}"
+        "the simpler strategy. Layouts of one job "
         "tie with one that divides the network if the model tells which is faster with less than 80 % probability, and so does "
         "a network that is whole on each device, at any batch that was tried. The "
         "simplest comes first: "
@@ -263,7 +264,7 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp], score: Array) -> Itera
         if table.candidates[fast][1].simplicity[0] or own > (1 + PLAIN) * least_of[_devices(table, i), whole]:
             return *first, 1, own
         batch = 0 if table.target.curve else strategy.global_batch_size
-        return *first, 0, batch, strategy.detours, own
+        return *first, 0, strategy.simplicity[0], batch, strategy.detours, own
 
     base = table.step(least)
 

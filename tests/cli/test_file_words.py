@@ -156,3 +156,10 @@ def test_the_file_of_emit_is_no_network() -> None:
 @pytest.mark.usefixtures("files")
 def test_machines_without_a_device_say_how_to_keep_them() -> None:
     assert "--on '2x8 DEVICE'" in " ".join(read("ask", "--from job.sbatch").notes)
+
+
+@pytest.mark.usefixtures("files")
+def test_a_script_that_limits_nccl_is_evidence(tmp_path: Path) -> None:
+    for line, seen in (("export NCCL_IB_DISABLE=1", True), ("# export NCCL_IB_DISABLE=1", False)):
+        (tmp_path / "slow.sbatch").write_text(JOB.format("h100:").replace("srun", f"{line}\nsrun"))
+        assert ("--log" in read("diagnose", "--from slow.sbatch --measured '2 s'").arguments) == seen

@@ -26,6 +26,7 @@ _RUNS = {
 """Keys of files that a run has written."""
 _LOG = re.compile(r"\b(?:loss|iter(?:ation)?|step|tps|tokens?_?(?:per_sec|/s)|it/s)\b.*\d", re.IGNORECASE)
 _MONITOR = re.compile(r"NVIDIA-SMI|NCCL INFO")
+_NCCL = re.compile(r"^\s*(?!#)\S.*NCCL_(?:IB|P2P)_DISABLE=1|^NCCL_(?:IB|P2P)_DISABLE=1", re.MULTILINE)
 _MODEL_KEYS = ("architectures", "model_type")
 _SIZES = (
     "hidden_size",
@@ -62,6 +63,11 @@ def run_files(paths: Sequence[str]) -> list[str]:
         except UserError:
             continue
     return found
+
+
+def sets_nccl(path: str) -> bool:
+    """Return whether a script switches off InfiniBand or direct copies between devices, which explains a slow run."""
+    return bool(_NCCL.search(read_source(divided_path(path)[0]).text))
 
 
 def read_files(paths: Sequence[str]) -> Reading:

@@ -15,7 +15,7 @@ from paceline.cli.arguments.file_words import WORKLOAD, FileWords, file_words, s
 from paceline.errors import UserError
 from paceline.questions.asked import STATED, Entry, is_flag, options_of, typed_names
 from paceline.questions.facts import COMMAND, StatedFact, combined, facts_of
-from paceline.questions.from_files import run_files
+from paceline.questions.from_files import run_files, sets_nccl
 from paceline.questions.joined import joined_facts
 from paceline.questions.typed_words import typed_entry
 from paceline.strategy.choices.choice import StrategyChoice
@@ -72,7 +72,8 @@ def in_own_words(
     if paths and _LOG in legal:
         logs = run_files(paths)
         paths = [path for path in paths if path not in logs]
-        rest += [word for path in logs for word in (_LOG, path)]
+        signs = [path for path in paths if sets_nccl(path)]
+        rest += [word for path in (*logs, *signs) for word in (_LOG, path)]
     divided = _divided(rest, legal, valued)
     if not divided.facts and not paths:
         return Words(tuple(divided.own))

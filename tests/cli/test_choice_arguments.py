@@ -13,8 +13,11 @@ from paceline.cli.arguments.choice_arguments import (
     add_choice_arguments,
     add_search_arguments,
     given_choices,
+    narrowed_choices,
     usual_argument,
 )
+from paceline.cli.command_line import build_parser
+from paceline.errors import UserError
 from paceline.strategy.strategy import CHOICES, Strategy
 
 
@@ -57,3 +60,10 @@ def test_training_has_options_for_what_it_runs() -> None:
     assert of_mesh == {"sharding", "shard_devices", "gather_bits"}
     assert "servers" not in {item.name for item in TRAINED}
     assert usual_argument(CHOICES["bucket_bytes"]) == "25MiB" and usual_argument(CHOICES["compression"]) is None
+
+
+def test_an_offload_that_the_optimizer_lacks_is_refused_in_searches() -> None:
+    parser = build_parser("ask").commands()["ask"]
+    o = parser.parse_args(["gpt2", "--optimizer", "adamw_8bit", "--offload", "optimizer"])
+    with pytest.raises(UserError, match="the host updates fp32 state"):
+        narrowed_choices(o)

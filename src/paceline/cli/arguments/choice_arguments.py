@@ -10,7 +10,8 @@ from paceline.cli.guide.sections import common, section
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import Flag
 from paceline.strategy.choices.values import plain
-from paceline.strategy.strategy import CHOICES
+from paceline.strategy.sharding import ZERO3
+from paceline.strategy.strategy import CHOICES, Strategy
 
 OF_EXCHANGE = frozenset({"gradient_exchange", "local"})
 """Parts of a strategy whose missing options are None, since a resumed run takes its earlier values."""
@@ -18,6 +19,8 @@ PREDICTED = tuple(item for item in CHOICES.values() if item.option)
 """Choices with options of ``predict``, ``whatif`` and ``explain``."""
 SEARCHED = tuple(item for item in PREDICTED if item.plan and item.plan.option)
 """Choices with options of ``plan``."""
+_OF_HOST = ("optimizer", "offload")
+"""Choices of what the host updates."""
 TRAINED = tuple(sorted((item for item in PREDICTED if item.train.option), key=lambda item: not item.part))
 """Choices with options of ``train``, those of ``Strategy`` itself last."""
 
@@ -85,7 +88,11 @@ def given_choices(o: argparse.Namespace, items: Iterable[StrategyChoice]) -> dic
 
 
 def narrowed_choices(o: argparse.Namespace) -> dict[str, list[Any]]:
-    """Return the values of each choice whose option narrows a search, under the names of ``Strategy.of``."""
+    """Return the values of each choice whose option narrows a search, under the names of ``Strategy.of``.
+
+    Raises:
+        UserError: an offload that the optimizer does not have. A search would leave it out silently.
+    """
     named: dict[str, list[Any]] = {}
     for item in SEARCHED:
         given = getattr(o, item.dest)
@@ -93,4 +100,7 @@ def narrowed_choices(o: argparse.Namespace) -> dict[str, list[Any]]:
         if given is None or (item.plan.single and given == plain(item.default)):
             continue
         named[item.name] = [given] if item.plan.single else given
+    stated = {name: named[name][0] for name in _OF_HOST if len(named.get(name, ())) == 1}
+    if len(stated) == len(_OF_HOST):
+        Strategy.of(world_size=2, global_batch_size=2, sharding=ZERO3.name, **stated)
     return named

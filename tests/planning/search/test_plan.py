@@ -23,7 +23,8 @@ from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Observation, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.learning.convergence import Point, fit, mlperf
-from paceline.prediction.step.memory import FRAGMENTED
+from paceline.prediction.step.memory import FRAGMENTED, usable_bytes
+from paceline.prediction.step.runtime_memory import context_bytes
 from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import Workload
 from prediction_toys import PRICES, convolutional
@@ -177,7 +178,9 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
     free = replace(space, clusters=space.clusters[:1], batches=(), accumulations=(1, 8), **fixed)
     every = candidates(free, TrainingTarget(), Exclusions())
     some = max(predict(toy, c, s).memory_bytes for c, s in every if s.micro_batch_size == 64)
-    value = some / (1 - FRAGMENTED)
+    device = free.clusters[0].device
+    value = (1 + FRAGMENTED) * some - FRAGMENTED * context_bytes(device)  # the inverse of usable_bytes
+    assert usable_bytes(replace(device, memory=replace(device.memory, value=value))) == pytest.approx(some)
     tight = replace(
         free,
         clusters=tuple(

@@ -70,14 +70,16 @@ def _deepspeed() -> Schema:
     zero = importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig
     offload = importlib.import_module("deepspeed.runtime.zero.offload_config")
     tensor = importlib.import_module("deepspeed.runtime.tensor_parallel.config").TPTrainingConfig
+    checkpointing = importlib.import_module("deepspeed.runtime.activation_checkpointing.config")
     names = {value for value in constants if isinstance(value, str) and re.fullmatch("[a-z_0-9]+", value)}
     return {
         "version": version("deepspeed"),
-        "file": sorted(names | {"bf16", "fp16", "optimizer", "zero_optimization", "tensor_parallel"}),
+        "file": sorted(names | {"bf16", "fp16", "optimizer", "zero_optimization", "tensor_parallel", checkpointing.ACT_CHKPT}),
         "zero_optimization": sorted(zero.model_fields),
         "offload_optimizer": sorted(offload.DeepSpeedZeroOffloadOptimizerConfig.model_fields),
         "offload_param": sorted(offload.DeepSpeedZeroOffloadParamConfig.model_fields),
         "tensor_parallel": sorted(tensor.model_fields),
+        "activation_checkpointing": sorted(checkpointing.ACT_CHKPT_DEFAULT),
     }
 
 

@@ -188,7 +188,7 @@ def of_deepspeed(text: str) -> dict[str, Any]:
         "sequence": False,
         "virtual_stages": 1,
         "sharding": ("ddp", "zero1", "zero2", "zero3")[config["zero_optimization"]["stage"]],
-        "recompute": "none",
+        "recompute": "full" if "activation_checkpointing" in config else "none",
         "precision": next((p for p in ("bf16", "fp16") if config.get(p, {}).get("enabled")), "fp32"),
         "context_exchange": "ring",
     }
@@ -269,7 +269,7 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("deepspeed", {"context": 2}, "context parallelism of 2"),
         ("deepspeed", {"tensor": 2, "sequence": True}, "sequence parallelism"),
         ("deepspeed", {"tensor": 2, "sharding": "zero3"}, "zero3 with tensor"),
-        ("deepspeed", {"recompute": True}, "recomputation"),
+        ("deepspeed", {"recompute": "selective"}, "recomputation selective"),
         ("deepspeed", {"precision": "fp8"}, "precision fp8"),
         ("deepspeed", {"sharding": "zero3", "shard_devices": 8}, "groups of 8"),
         ("megatron", {"sharding": "zero3", "shard_devices": 8}, "zero3 in groups"),

@@ -114,6 +114,7 @@ def of_deepspeed(schema: Mapping[str, Any], text: str) -> set[str]:
     wrong = set(config) - set(schema["file"]) - {"_comment"}
     zero = config["zero_optimization"]
     tables = {"zero_optimization": zero, "tensor_parallel": config.get("tensor_parallel", {})}
+    tables |= {"activation_checkpointing": config.get("activation_checkpointing", {})}
     tables |= {name: zero[name] for name in ("offload_optimizer", "offload_param") if name in zero}
     return wrong | {name for table, keys in tables.items() for name in set(keys) - set(schema[table])}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paceline.hardware import PRECISIONS
-from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Emitter, Tool
+from paceline.planning.emit.job import CHECKPOINTS_BLOCKS, PORT, SCRIPT, EmittedJob, Emitter, Tool
 from paceline.planning.emit.optimizer import import_lines, optimizer_lines
 from paceline.planning.emit.script import attach_line, batch_text, check, hooked
 from paceline.planning.emit.torchrun import SEARCHED
@@ -101,7 +101,7 @@ def _lines(job: EmittedJob) -> Iterator[str]:
     if PRECISIONS[strategy.precision].truncates:
         yield 'torch.set_float32_matmul_precision("high")'
     if mesh.recompute and _kind(job) != "FSDP":
-        yield "model.gradient_checkpointing_enable()  # the trainers of transformers and TRL: gradient_checkpointing=True"
+        yield f"{CHECKPOINTS_BLOCKS}  # the trainers of transformers and TRL: gradient_checkpointing=True"
     yield f"accelerator = Accelerator({_arguments(job)})"
     yield from optimizer_lines(job)
     if job.recipe:

@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 from paceline.hardware import PRECISIONS
-from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter, Tool
+from paceline.planning.emit.job import CHECKPOINTS_BLOCKS, ONE_ORDER, SCRIPT, EmittedJob, Emitter, Tool
 from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
 from paceline.planning.emit.rates import peak_rate, rate_remark
 from paceline.planning.search.space import PLAIN_GRADIENTS, UNDIVIDED
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS
 from paceline.strategy.optimizer import OPTIMIZERS
-from paceline.strategy.recompute import NO_RECOMPUTE
+from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
 
 TOOL = Tool(
@@ -28,6 +28,9 @@ STAGES = {DDP: 0, ZERO1: 1, DISTRIBUTED: 1, ZERO2: 2, ZERO3: 3}
 AUTO = "auto"
 """A value that the Trainer and Accelerate of Hugging Face fill in: https://huggingface.co/docs/transformers/deepspeed."""
 
+CHECKPOINTING = ("partition_activations", "contiguous_memory_optimization", "cpu_checkpointing")
+"""Options of ``deepspeed.checkpointing``, all off by default: deepspeed/runtime/activation_checkpointing/config.py."""
+
 
 def _write(job: EmittedJob) -> str:
     """Format a JSON file."""
@@ -42,8 +45,10 @@ def _write(job: EmittedJob) -> str:
         raise job.refused("sequence parallelism with tensor", "AutoTP divides products alone")
     if mesh.tensor > 1 and mesh.sharding is ZERO3:
         raise job.refused("zero3 with tensor parallelism", "AutoTP goes with ZeRO stages 0 to 2")
-    if mesh.recompute:
-        raise job.refused(f"recomputation ({mesh.recompute})", "the model's code turns it on")
+    if mesh.recompute.parts:
+        raise job.refused(f"recomputation {mesh.recompute}", "the model's code chooses the parts of a block")
+    if mesh.recompute_layers:
+        raise job.refused(f"recomputation of {mesh.recompute_layers} blocks", "transformers recomputes all")
     if mesh.shard_devices:
         raise job.refused(f"shards in groups of {mesh.shard_devices}", "its stages share out among all devices")
     optimizer = OPTIMIZERS[job.optimizer].deepspeed
@@ -53,7 +58,7 @@ def _write(job: EmittedJob) -> str:
     if mesh.offload.optimizer and mesh.sharding is DDP:
         raise job.refused(f"offload {mesh.offload} with ddp", "its stage 0 has none; give zero1, zero2 or zero3")
     config: dict[str, Any] = {
-        REMARK: " ".join(filter(None, (job.written_for(TOOL), job.remark))),
+        REMARK: " ".join(filter(None, (job.written_for(TOOL), _recomputed(job), job.remark))),
         "train_batch_size": strategy.global_batch_size,
         "train_micro_batch_size_per_gpu": strategy.micro_batch_size,
         "gradient_accumulation_steps": mesh.micro_batches,
@@ -66,9 +71,19 @@ def _write(job: EmittedJob) -> str:
     for name, offloaded in (("offload_optimizer", mesh.offload.optimizer), ("offload_param", mesh.offload.weights)):
         if offloaded:
             zero[name] = {"device": "cpu", "pin_memory": True}
+    if mesh.recompute:
+        config["activation_checkpointing"] = dict.fromkeys(CHECKPOINTING, False)
     if mesh.tensor > 1:
         config["tensor_parallel"] = {"autotp_size": mesh.tensor}
     return json.dumps(config, indent=2) + "\n"
+
+
+def _recomputed(job: EmittedJob) -> str:
+    """Say which line of the script recomputes activations; empty without recomputation."""
+    if not job.strategy.parallelism.recompute:
+        return ""
+    section = "activation_checkpointing has options of deepspeed.checkpointing and recomputes nothing by itself"
+    return f"In {SCRIPT}, before deepspeed.initialize: {CHECKPOINTS_BLOCKS}. The section {section}."
 
 
 def _params(job: EmittedJob) -> dict[str, object]:
@@ -78,6 +93,11 @@ def _params(job: EmittedJob) -> dict[str, object]:
 
 
 def _left(job: EmittedJob) -> str:
+    """Describe the recomputation and the learning rates that the file cannot hold."""
+    return " ".join(filter(None, (_recomputed(job), _rates(job))))
+
+
+def _rates(job: EmittedJob) -> str:
     """Describe the learning rates that the file cannot hold."""
     if job.recipe is None and peak_rate(job) is not None:
         return f'{rate_remark(job)} Write "{AUTO}" to take the rate of the Trainer or of Accelerate.'
@@ -101,6 +121,6 @@ DEEPSPEED = Emitter(
     launch=_launch,
     precisions=("fp32", "bf16", "fp16"),
     left=_left,
-    searched={**PLAIN_GRADIENTS, **ONE_ORDER, "recomputes": (NO_RECOMPUTE.name,), **UNDIVIDED},
+    searched={**PLAIN_GRADIENTS, **ONE_ORDER, "recomputes": (NO_RECOMPUTE.name, FULL_RECOMPUTE.name), **UNDIVIDED},
     offloads=(OFFLOAD_OPTIMIZER.name, OFFLOAD_WEIGHTS.name),
 )

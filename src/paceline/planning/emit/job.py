@@ -22,6 +22,8 @@ Options = list[tuple[str, object]]
 """Names and values; None means an option without a value."""
 SCRIPT = "train.py"
 """Placeholder for the user's script."""
+CHECKPOINTS_BLOCKS = "model.gradient_checkpointing_enable()"
+"""Line of a script that makes a model of transformers recompute its blocks."""
 PORT = 29500
 """Rendezvous port: torchrun's default."""
 _WHERE = "ask for another target, or name sizes that it has"

@@ -10,6 +10,8 @@ from paceline.questions.readers.python_settings import read_statements
 from paceline.questions.readers.source import Source
 
 _WRITTEN = "Written by paceline plan --emit"
+_JSON_LINE = re.compile(r'"_comment": "[^"]*?\bbefore deepspeed\.initialize: (model\.\w+\(\))')
+"""Line of the user's script in the remark of a JSON file."""
 _BATCH = re.compile(
     r"^#.*?([\d,]+) samples? a device(?: and micro batch, ([\d,]+) micro batches a step)?: global batch", re.MULTILINE
 )
@@ -25,6 +27,8 @@ def read_remarks(source: Source) -> Reading:
         code = textwrap.dedent(line).partition("  # ")[0]
         if not code.startswith("#"):
             found.add(read_statements(code, source))
+    if remark := _JSON_LINE.search(source.text):
+        found.add(read_statements(remark[1], source))
     if batch := _BATCH.search(source.text):
         words = batch[0].lstrip("# ")
         found.facts.append(StatedFact("micro_batch_size", int(batch[1].replace(",", "")), source.name, words))

@@ -87,3 +87,16 @@ def test_commands_without_the_choice_keep_their_errors() -> None:
         parse(build_parser(), ["plan", "gpt2", "--budget", "4"])
     given = parse(build_parser(), ["lab", "exec", "--", "echo", "--bs", "4"])
     assert given.read_as.arguments == ("--", "echo", "--bs", "4") and given.read_as.notes == ()
+
+
+@pytest.mark.parametrize("command", ["ask", "plan"])
+@pytest.mark.parametrize("typed", ["--sequence-parallel", "--sp true", "--parallelism.enable_sequence_parallel"])
+def test_a_search_takes_the_word_for_what_it_always_does(command: str, typed: str) -> None:
+    parser = build_parser(command).commands()[command]
+    legal = (*parser.options(), *parser.operands())
+    read = in_own_words(parser.prog, shlex.split(f"{typed} gpt2"), legal, parser.valued_options())
+    assert read.arguments == ("gpt2",)
+    assert read.notes == (f"{typed.split()[0]}: tensor parallelism is searched with sequence parallelism.",)
+    with pytest.raises(UserError, match="with every tensor parallelism; leave it out"):
+        in_own_words(parser.prog, ["gpt2", "--no-sequence-parallel"], legal, parser.valued_options())
+    assert words("gpt2 --sequence-parallel --tensor 2") == "gpt2 --tensor 2 --sequence"

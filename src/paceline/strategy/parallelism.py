@@ -388,6 +388,7 @@ class Parallelism:
         source="Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2",
         affects=FIGURES,
         emit=WRITTEN,
+        searched_with="tensor",
         synonyms=tool_names.SEQUENCE,
     )
     virtual_stages: int = choice(

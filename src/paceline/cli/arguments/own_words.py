@@ -76,7 +76,7 @@ def in_own_words(
         rest += [word for path in (*logs, *signs) for word in (_LOG, path)]
     divided = _divided(rest, legal, valued)
     if not divided.facts and not paths:
-        return Words(tuple(divided.own))
+        return Words(tuple(divided.own), tuple(divided.notes))
     stated = _own_facts(divided.own, legal, valued, listing)
     typed = [fact for fact in divided.facts if _spelled(fact.words.split()[0], legal)]
     _check_agreement(divided.facts, [*stated, *typed])
@@ -131,7 +131,8 @@ def _divided(arguments: Sequence[str], legal: Collection[str], valued: Collectio
             found.own.append(word)
             continue
         written = _spelled(name, legal)
-        entry = _entry(name, written, legal)
+        implied = "" if written else _searched_with(name, legal)
+        entry = typed_entry(name) if implied else _entry(name, written, legal)
         following = text if equals else rest[0] if rest and not rest[0].startswith("--") else None
         if entry is None or (written and _is_own(entry[2], following, written in valued)):
             found.own.append(f"{written or name}{equals}{text}")
@@ -147,6 +148,11 @@ def _divided(arguments: Sequence[str], legal: Collection[str], valued: Collectio
         if following is None and not synonym.is_flag:
             raise UserError(f"{name} has no value", f"write {name} and a value")
         given = "true" if following is None else following
+        if implied:
+            if not synonym.read(given):
+                raise UserError(f"{name}: a plan takes {entry[0]} parallelism with every {implied} parallelism", "leave it out")
+            found.notes.append(f"{name}: {implied} parallelism is searched with {entry[0]} parallelism.")
+            continue
         found.facts += facts_of(entry, given, COMMAND, name if following is None else f"{name} {given}")
         if remark := synonym.remark(given):
             found.notes.append(f"{name} {remark}.")
@@ -177,6 +183,15 @@ def _entry(name: str, written: str, legal: Collection[str]) -> Entry | None:
     if entry[0] == WORKLOAD:
         return entry if WORKLOAD in legal else None
     return entry if any(f"--{each}" in legal for each in _reach(entry)) else None
+
+
+def _searched_with(name: str, legal: Collection[str]) -> str:
+    """Return the choice with which this command always takes another tool's option; empty if it does not."""
+    entry = typed_entry(name)
+    item = STATED[entry[0]] if entry else None
+    if not isinstance(item, StrategyChoice) or not item.searched_with or f"--{item.option}" in legal:
+        return ""
+    return item.searched_with if any(f"--{each}" in legal for each in options_of(item.searched_with)) else ""
 
 
 _JOINED: Mapping[str, tuple[str, ...]] = {

@@ -168,6 +168,7 @@ class StrategyChoice:
         train: how ``train`` takes it; by default it refuses every value but the default.
         emit: how files of ``plan --emit`` state it; by default they refuse every value but the default.
         plan: how ``plan`` searches it; None: every strategy has the default.
+        searched_with: choice with which a plan always takes it, so that it is no option there; empty if none.
         told_apart: True if a ranking lists strategies that differ in it, not only the best of them.
         detour: True if another value than the default makes a strategy less simple, or a function that returns whether the
             owner's value does. Of two equally fast strategies a plan takes the simpler one (``Strategy.simplicity``).
@@ -211,6 +212,7 @@ class StrategyChoice:
     train: Trained = Trained()
     emit: EmitRule = EmitRule()
     plan: Searched | None = None
+    searched_with: str = ""
     told_apart: bool = False
     detour: bool | Callable[[Any], bool] = False
     of_layout: bool = False

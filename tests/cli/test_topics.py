@@ -32,6 +32,7 @@ def test_everything_that_a_user_types_has_help() -> None:
         ("Tensor Parallelism", ["term"], "divide each layer"),
         ("exit codes", ["subject"], "does not fit"),
         ("machines", ["subject"], "4x8 H100, 400Gb/s RoCE"),
+        ("prices", ["subject"], "PACELINE_PRICES"),
         ("schedule compare", ["command"], "--policies"),
         ("megatron", ["value"], "--framework megatron"),
         ("tensor_model_parallel_size", ["option", "option"], "--tensor"),

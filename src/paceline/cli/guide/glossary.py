@@ -19,7 +19,7 @@ def sections() -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def subjects() -> Mapping[str, Mapping[str, Any]]:
-    """Return the pages on machines, networks, models and files: a title and lines of text."""
+    """Return the pages on machines, networks, models, files and prices: a title and lines of text."""
     return _read("subjects.toml")
 
 

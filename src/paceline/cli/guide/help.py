@@ -17,7 +17,7 @@ EXAMPLE = """example:
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline help``."""
     parser.runs(_help, EXAMPLE, shapes=BRIEF)
-    kinds = "a command, an option, a value, a term, machines, networks, models, files or exit-codes (default: a list)"
+    kinds = "a command, an option, a value, a term, machines, networks, models, files, prices or exit-codes (default: a list)"
     parser.add_argument("topic", metavar="TOPIC", nargs="*", help=kinds)
 
 

@@ -133,7 +133,7 @@ def _values() -> Iterator[HelpTopic]:
 
 
 def _subjects() -> Iterator[HelpTopic]:
-    """Yield the pages on machines, networks, models, files and exit codes."""
+    """Yield the pages on machines, networks, models, files, prices and exit codes."""
     for name, subject in subjects().items():
         lines = tuple(("", line.replace("`", "")) for line in subject["text"])
         yield HelpTopic("subject", name, subject["title"], lines)

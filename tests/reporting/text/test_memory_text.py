@@ -69,3 +69,14 @@ def test_the_screen_has_the_peak_its_parts_and_the_stages() -> None:
     one = paceline.predict("gpt2", "1 A100", global_batch_size=16)
     brief = memory_screen(one, one.memory_timelines, one.memory_timeline()).brief_line()
     assert "of 80.0 GiB a device at the peak, in the forward pass" in brief and brief.endswith("most of it activations")
+
+
+def test_the_fullest_of_many_stages_are_listed_and_the_others_with_why() -> None:
+    p = paceline.predict("gpt2", "6 A100", pipeline=6, global_batch_size=16, micro_batches=8)
+    screen = memory_screen(p, p.memory_timelines, p.memory_timeline())
+    brief, whole = (screen.text(100, why=why).splitlines() for why in (False, True))
+    rows = [line.split()[0] for line in brief if line.startswith("    ") and line.split()[1:2] and line.split()[1].isdigit()]
+    fullest = sorted(p.memory_timelines, key=lambda t: -t.peak_bytes)[:4]
+    assert rows == sorted(str(t.stage + 1) for t in fullest)
+    assert any(line.startswith("2 more of 6 stages, up to ") for line in brief)
+    assert len([line for line in whole if line.startswith("stage  ranks")]) == 2

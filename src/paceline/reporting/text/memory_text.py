@@ -52,6 +52,8 @@ ROWS = 14
 LARGEST = 5
 """Kinds of tensors that are listed at the peak."""
 GIB = 2.0**30
+STAGES = 4
+"""Stages that are listed without ``--why``: the fullest."""
 _PASSES = {
     "forward": "f",
     "backward": "b",
@@ -71,13 +73,14 @@ def memory_screen(p: Metrics, timelines: Sequence[MemoryTimeline], shown: Memory
     """Return the screen of a prediction's memory over time. ``shown``: the timeline in the chart."""
     has, peak = memory(shown.available), memory(shown.peak_bytes)
     name = _most(shown)
+    every: list[Block] = [GAP, _stages(timelines)] if len(timelines) > STAGES else []
     about = [a for a in p.assumptions if getattr(a, "kind", "") in SUBJECTS]
     return Screen(
         title=f"{run_title(p)}, memory of a step",
         answer=tuple(_answer(p, timelines, shown)),
         brief=f"{run_title(p)}: {peak} of {has} a device at the peak, {peak_text(shown)}, most of it {name}",
-        why=(heading("It rests on:"), *map(item, [*about, *sentences(shown)])),
-        why_holds="the places of the tensors in time, and assumptions about memory",
+        why=(heading("It rests on:"), *map(item, [*about, *sentences(shown)]), *every),
+        why_holds=f"the places of the tensors in time, {'every stage, ' if every else ''}and assumptions about memory",
         alarm=getattr(p, "headline", ""),
     )
 
@@ -116,11 +119,19 @@ def _answer(p: Metrics, timelines: Sequence[MemoryTimeline], shown: MemoryTimeli
     yield Table(("largest tensors then", "purpose", "size"), rows, frozenset({0, 1}))
     if len(timelines) > 1:
         yield GAP
-        yield Table(("stage", "ranks", "peak", "when", "most of it"), [_row(t) for t in timelines], frozenset({1, 3, 4}))
+        listed = sorted(timelines, key=lambda t: -t.peak_bytes)[:STAGES]
+        yield _stages(sorted(listed, key=timelines.index))
+        if others := [t for t in timelines if t not in listed]:
+            most = memory(fullest(others).peak_bytes)
+            yield Paragraph(f"{len(others)} more of {len(timelines)} stages, up to {most}", "faint")
     for assumption in p.assumptions:
         if getattr(assumption, "kind", "") in DOUBTS:
             yield GAP
             yield Paragraph(assumption, "warning")
+
+
+def _stages(timelines: Sequence[MemoryTimeline]) -> Table:
+    return Table(("stage", "ranks", "peak", "when", "most of it"), [_row(t) for t in timelines], frozenset({1, 3, 4}))
 
 
 def _row(t: MemoryTimeline) -> Sequence[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
+from paceline.questions.asked import STATED
 from paceline.strategy.choices.synonyms import PER_NODE, TOOLS
 from paceline.strategy.choices.tool_names import CONTEXT, OFFLOAD, OPTIMIZER, RECOMPUTE, SHARDING, count
 from paceline.strategy.strategy import CHOICES
@@ -23,9 +24,10 @@ def meanings() -> Iterator[tuple[str, Any]]:
 
 
 def test_every_value_is_legal() -> None:
-    stated = [(name, value) for name, value in meanings() if value not in (None, PER_NODE, "cpu")]
+    stated = [(name, value) for name, value in meanings() if name in CHOICES and value not in (None, PER_NODE, "cpu")]
     for name, value in stated:
         CHOICES[name].values.check(value, name)
+    assert {name for name, _ in meanings()} <= STATED.keys()
     assert len(stated) > 100
 
 

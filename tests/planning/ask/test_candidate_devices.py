@@ -26,6 +26,7 @@ def test_speed_is_that_of_one_busy_device() -> None:
     )
 
 
+@pytest.mark.long
 def test_few_devices_are_tried_and_the_cheapest_of_all_is_among_them() -> None:
     every = [x for x in rentals(nodes=(1,)) if x.cluster.devices_per_node in (1, 8)]
     few = promising(GPT2, every)

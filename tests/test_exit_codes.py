@@ -55,6 +55,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "jobs.csv"
 
 
+@pytest.mark.long
 def test_an_answer_that_is_no_begins_with_it_and_has_code_3(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command, first in ANSWERED.items():
         code, out, err = run(capsys, f"{command.replace('JOBS', jobs)} --brief")

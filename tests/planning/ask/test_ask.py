@@ -111,6 +111,7 @@ def test_a_date_is_kept_for_more_money_where_something_keeps_it(rented: Asked) -
     assert fast.choice.usd >= rented.choice.usd
 
 
+@pytest.mark.long
 def test_the_cheapest_counts_every_listing(rented: Asked) -> None:
     """A device that only a cloud without a named instance lets can win; its network is unknown, so one node is taken."""
     assert rented.provider and rented.provider in rented.price
@@ -155,6 +156,7 @@ def test_the_verb_takes_names(two_nodes: Asked) -> None:
     assert asked.to_json() == two_nodes.to_json()
 
 
+@pytest.mark.long
 def test_a_price_is_of_the_device_that_is_named() -> None:
     """An upgrade to another device keeps its listing."""
     cheap, listed = (ask(Workload.named("resnet-50"), Cluster.named("4 A100"), prices=prices) for prices in ({"": 0.1}, None))

@@ -70,7 +70,7 @@ LONG = ("docs/domain-adaptation.md", "docs/slim.md")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the commands use, copied, so that runs/ stays out of the working tree."""
     copy = tmp_path_factory.mktemp("checkout")
-    for name in ("examples", "validation", "benchmarks"):
+    for name in ("examples", "validation", "benchmarks", "docs/files"):
         shutil.copytree(ROOT / name, copy / name)
     return copy
 

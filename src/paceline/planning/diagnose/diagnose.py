@@ -6,16 +6,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from paceline.errors import UserError
 from paceline.planning.compare.changes import parse_change
 from paceline.planning.diagnose.causes import Cause, causes
 from paceline.planning.diagnose.diagnosis import SAME, Compared, Diagnosis, Explanation
 from paceline.planning.diagnose.effects import Guess, MeasuredCase, Variant, base_guess, holds, variants
-from paceline.planning.diagnose.evidence import Evidence
 from paceline.planning.diagnose.measured import Speed, parse_speed
 from paceline.planning.diagnose.question import RunQuestion, words_of
 from paceline.planning.diagnose.score import consistent, density
+
+if TYPE_CHECKING:
+    from paceline.planning.diagnose.evidence import Evidence
 
 PAIRED = 8
 """Causes, the best first, that are combined in pairs if none explains the run alone."""

@@ -28,12 +28,12 @@ from paceline.prediction.exchange.group_view import group_view, pairs_between
 from paceline.prediction.layouts.exchange_bounds import ReplicaGroup, exchange_bounds
 from paceline.prediction.layouts.layout_slices import PROBE, LayoutSlice, Shares, probe_network, with_common
 from paceline.prediction.layouts.pipeline_bounds import (
-    ROUNDING,
     Cut,
     PipelineShape,
     in_flight,
     late_weights,
     pipelined_seconds,
+    rounding,
     scheduled_seconds,
 )
 from paceline.prediction.mesh.divided_layers import Divided, divide, shared_layers
@@ -279,8 +279,8 @@ class LayoutBounds(Prepared):
         fixed = fixed[:, :, None, most]
         for sharding in range(len(self._shares.first)):
             out[rows, sharding] = (fixed[state, sharding] + of_samples).max(axis=-1)
-        beyond = np.array([self._beyond_tensors(own, shape.stages) for own in self.slices])
-        return np.asarray((out + beyond[:, None, None]) * (1 - ROUNDING))[:, self._shares.number]
+        more = np.array([(self._beyond_tensors(own, shape.stages), 1 - rounding(own.precision)) for own in self.slices])
+        return np.asarray((out + more[:, 0, None, None]) * more[:, 1, None, None])[:, self._shares.number]
 
     def _beyond_tensors(self, own: LayoutSlice, stages: int) -> float:
         """Return bytes of the context and of communicators; less for a mesh that does not divide the devices."""

@@ -135,6 +135,7 @@ def needs(tool: str) -> None:
 COMPRESSED = {"compression": "terngrad", "exchange": "sharded"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("choices", [{}, {"sharding": "zero1"}, {"sharding": "zero3"}, COMPRESSED], ids=str)
 def test_torchrun_starts_its_script(choices: dict[str, Any], tmp_path: Path) -> None:
     needs("torch")

@@ -28,12 +28,12 @@ from paceline.prediction.exchange.group_view import group_view, pairs_between
 from paceline.prediction.layouts.exchange_bounds import ReplicaGroup, exchange_bounds
 from paceline.prediction.layouts.layout_slices import PROBE, LayoutSlice, Shares, probe_network, with_common
 from paceline.prediction.layouts.pipeline_bounds import (
+    ROUNDING,
     Cut,
     PipelineShape,
     in_flight,
     late_weights,
     pipelined_seconds,
-    rounding,
     scheduled_seconds,
 )
 from paceline.prediction.mesh.divided_layers import Divided, divide, shared_layers
@@ -44,8 +44,8 @@ from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
 from paceline.prediction.step.costs import run_again, slowest
 from paceline.prediction.step.framework_memory import PIECES
-from paceline.prediction.step.memory import fixed_bytes, numbers_of, sample_bytes
-from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes
+from paceline.prediction.step.memory import WORKSPACE, fixed_bytes, numbers_of, sample_bytes
+from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes, workspace_bytes
 from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
@@ -279,15 +279,15 @@ class LayoutBounds(Prepared):
         fixed = fixed[:, :, None, most]
         for sharding in range(len(self._shares.first)):
             out[rows, sharding] = (fixed[state, sharding] + of_samples).max(axis=-1)
-        more = np.array([(self._beyond_tensors(own, shape.stages), 1 - rounding(own.precision)) for own in self.slices])
-        return np.asarray((out + more[:, 0, None, None]) * more[:, 1, None, None])[:, self._shares.number]
+        beyond = np.array([self._beyond_tensors(own, shape.stages) for own in self.slices])
+        return np.asarray((out + beyond[:, None, None]) * (1 - ROUNDING))[:, self._shares.number]
 
     def _beyond_tensors(self, own: LayoutSlice, stages: int) -> float:
-        """Return bytes of the context and of communicators; less for a mesh that does not divide the devices."""
-        context, framework = context_bytes(self.cluster.device), self.model.constants.framework
-        context += PIECES * (self.cluster.device.kind == "gpu" and not framework.stream_pools)
-        divided = own.tensor * own.context * stages
-        world = self.cluster.world_size
+        """Return bytes of context, workspace and communicators; less for a mesh that does not divide the devices."""
+        device, framework = self.cluster.device, self.model.constants.framework
+        pieces = 0.0 if device.kind != "gpu" or framework.stream_pools else PIECES
+        context = context_bytes(device) + workspace_bytes(device) + pieces
+        world, divided = self.cluster.world_size, own.tensor * own.context * stages
         if not context or world % divided or world // stages % own.expert:
             return context
         mesh = replace(own.mesh(), data=world // divided, pipeline=stages)
@@ -363,7 +363,7 @@ class LayoutBounds(Prepared):
             if not optimizer.plain:  # its state depends on the shapes of tensors, which the probe does not have
                 least = inner.weight_update.least_state_bytes(optimizer) * probe.num_parameters
                 sizes["optimizer state"] = least / (mesh.sharers if mesh.sharding.optimizer else 1)
-            return sum(sizes.values())
+            return sum(sizes.values()) - sizes.get(WORKSPACE, 0.0)  # of no element
 
         two, four = needed(2) / (2 * PROBE), needed(4) / (4 * PROBE)
         unit, of_frozen = 2 * (two - four), 0.0

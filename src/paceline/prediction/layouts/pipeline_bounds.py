@@ -12,19 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.hardware.precision import RECIPES
 from paceline.prediction.mesh.pipeline import schedule_pipeline
 from paceline.strategy.pass_order import PassOrder
 
 ROUNDING = 1e-9
 """Safety margin of a bound, as a share: sums of floats in another order differ."""
-_OF_RECIPES = 0.02
-
-
-def rounding(precision: str) -> float:
-    """Return the share by which a bound on memory stays below the sum of the parts. Units that are gathered under a recipe are
-    rounded apart."""
-    return ROUNDING + _OF_RECIPES * (precision in RECIPES)
 
 
 _MANY = 1 << 40

@@ -49,8 +49,13 @@ for x, y in loader:
     optimizer.zero_grad()
 judge("last")
 """
-END = "torch.distributed.destroy_process_group()\n"
-"""Threads of gloo that still run when a process ends may abort it."""
+END = """
+import os, sys
+torch.distributed.barrier()
+sys.stdout.flush()
+os._exit(0)
+"""
+"""The objects that still hold gloo's threads when the interpreter ends may abort the process, so it ends before."""
 LOADER = "loader = torch.utils.data.DataLoader(samples, 4{})\n"
 TORCH = "torch.distributed.init_process_group('gloo')\n" + LOADER.format(
     ", sampler=torch.utils.data.DistributedSampler(samples)"
@@ -122,7 +127,7 @@ def losses(folder: Path, command: str, **environment: str) -> list[float]:
 
 
 def free_port() -> int:
-    """A port of its own for each test: others may run at the same time."""
+    """Return a port that no other test uses: several may run at the same time."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port: int = free.getsockname()[1]

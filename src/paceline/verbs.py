@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from paceline import planning
 from paceline.errors import UserError, check_count, unknown
@@ -16,7 +16,6 @@ from paceline.hardware.prices import Price, listing_of_cluster, of_devices
 from paceline.planning import (
     Asked,
     Change,
-    Diagnosis,
     Explained,
     Goal,
     Plan,
@@ -27,9 +26,6 @@ from paceline.planning import (
     parse_goal,
 )
 from paceline.planning.compare.changes import BatchScaling
-from paceline.planning.diagnose.diagnose import parse_also
-from paceline.planning.diagnose.measured import EXAMPLES, parse_speed
-from paceline.planning.diagnose.question import RunQuestion
 from paceline.planning.search.deadline import seconds_until
 from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.planning.search.space import OTHERS, UNEVEN, smaller
@@ -39,6 +35,9 @@ from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_choices, usual_precision
 from paceline.workload import LoRA, Workload
 from paceline.workload.builders.adapters.lora import parse_lora
+
+if TYPE_CHECKING:
+    from paceline.planning.diagnose.diagnosis import Diagnosis
 
 LARGEST_BATCH = 1024
 """Samples a device at most, where no batch is given."""
@@ -119,11 +118,15 @@ def diagnose(
     Raises:
         UserError: as ``predict``; text that is no speed, or an impossible change.
     """
+    from paceline.planning.diagnose.diagnose import diagnose, parse_also  # its causes are data that other verbs do not read
+    from paceline.planning.diagnose.measured import EXAMPLES, parse_speed
+    from paceline.planning.diagnose.question import RunQuestion
+
     if not isinstance(measured, str):
         raise UserError(f"measured={measured!r}", f"write it as {EXAMPLES}")
     inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
     further = [parse_also(text) for text in ([also] if isinstance(also, str) else also)]
-    return planning.diagnose(RunQuestion(*inputs, _predictor(predictor), frozenset(choices)), parse_speed(measured), further)
+    return diagnose(RunQuestion(*inputs, _predictor(predictor), frozenset(choices)), parse_speed(measured), further)
 
 
 def whatif(

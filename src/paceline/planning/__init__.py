@@ -6,8 +6,6 @@ from paceline.planning.compare.asynchronous import AsyncPrediction, predict_asyn
 from paceline.planning.compare.changes import Change, parse_change
 from paceline.planning.compare.explain import Explained, explain
 from paceline.planning.compare.whatif import WhatIf, whatif
-from paceline.planning.diagnose.diagnose import diagnose
-from paceline.planning.diagnose.diagnosis import Diagnosis
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import Goal, parse_goal
 from paceline.planning.search.nearest_fit import Fitting, nearest_fit
@@ -21,7 +19,6 @@ __all__ = [
     "AsyncPrediction",
     "Change",
     "Choice",
-    "Diagnosis",
     "Excluded",
     "Explained",
     "Fitting",
@@ -31,7 +28,6 @@ __all__ = [
     "TrainingTarget",
     "WhatIf",
     "ask",
-    "diagnose",
     "explain",
     "nearest_fit",
     "parse_change",

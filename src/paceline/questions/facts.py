@@ -12,6 +12,8 @@ from paceline.questions.readers.source import Source
 
 COMMAND = "the command line"
 """Source of facts that a user typed."""
+LINKS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "config_file", "ds_config")
+"""Settings that name a file of DeepSpeed or Accelerate."""
 
 
 @dataclass(frozen=True, slots=True)

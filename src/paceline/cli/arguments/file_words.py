@@ -9,10 +9,8 @@ from pathlib import Path
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.questions.asked import QUESTIONS, options_of
-from paceline.questions.facts import COMMAND, Reading, StatedFact, option
-from paceline.questions.from_files import divided_path, read_files
+from paceline.questions.facts import COMMAND, LINKS, Reading, StatedFact, option
 from paceline.questions.joined import DEVICES, NODE, sizes, whole_batch
-from paceline.questions.readers.settings import LINKS
 from paceline.strategy.choices.synonyms import folded
 from paceline.strategy.strategy import CHOICES
 
@@ -59,6 +57,8 @@ def split_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _is_path(word: str) -> bool:
     """Return whether a word names a file, there or not."""
+    from paceline.questions.from_files import divided_path  # most commands name no files
+
     path = Path(divided_path(word)[0])
     return path.exists() or path.suffix.casefold() in _ENDINGS
 
@@ -191,6 +191,8 @@ def file_words(
     command: str, paths: Sequence[str], typed: Sequence[StatedFact], legal: Collection[str], given: Collection[str] = ()
 ) -> FileWords:
     """Read files for a command. Raises UserError as ``read_files``."""
+    from paceline.questions.from_files import read_files
+
     reading = read_files(paths)
     names = " and ".join(Path(path).name for path in paths)
     found = FileWords(command, names, given, legal, reading, list(reading.facts))

@@ -15,7 +15,6 @@ from paceline.cli.arguments.file_words import WORKLOAD, FileWords, file_words, s
 from paceline.errors import UserError
 from paceline.questions.asked import STATED, Entry, is_flag, options_of, typed_names
 from paceline.questions.facts import COMMAND, StatedFact, combined, facts_of
-from paceline.questions.from_files import run_files, sets_nccl
 from paceline.questions.joined import joined_facts
 from paceline.questions.typed_words import typed_entry
 from paceline.strategy.choices.choice import StrategyChoice
@@ -70,6 +69,8 @@ def in_own_words(
     """
     rest, paths = split_files(arguments) if "--from" in legal else (list(arguments), [])
     if paths and _LOG in legal:
+        from paceline.questions.from_files import run_files, sets_nccl  # most commands name no files
+
         logs = run_files(paths)
         paths = [path for path in paths if path not in logs]
         signs = [path for path in paths if sets_nccl(path)]

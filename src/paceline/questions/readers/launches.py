@@ -10,10 +10,10 @@ from typing import Any
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.questions.asked import looked_up, typed_names
-from paceline.questions.facts import Reading, StatedFact, facts_of
+from paceline.questions.facts import LINKS, Reading, StatedFact, facts_of
 from paceline.questions.readers.keys import tool_keys, tool_of
 from paceline.questions.readers.megatron_model import megatron_network
-from paceline.questions.readers.settings import LINKS, add_defaults
+from paceline.questions.readers.settings import add_defaults
 from paceline.questions.readers.shell import UNKNOWN, read_script, words_of
 from paceline.questions.readers.source import Source
 from paceline.strategy.choices.synonyms import (

@@ -7,13 +7,11 @@ from typing import Any
 
 from paceline.errors import UserError, shorten
 from paceline.questions.asked import STATED, looked_up
-from paceline.questions.facts import Reading, StatedFact, facts_of
+from paceline.questions.facts import LINKS, Reading, StatedFact, facts_of
 from paceline.questions.readers.keys import tool_keys
 from paceline.questions.readers.source import Leaf, Source, leaves
 from paceline.strategy.choices.synonyms import DEEPSPEED, PER_NODE, TORCHTITAN, worded
 
-LINKS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "config_file", "ds_config")
-"""Settings that name a file of DeepSpeed or Accelerate."""
 _TITAN_MODELS: Mapping[str, str] = {
     "llama3": "llama-3-{}",
     "llama3_2": "llama-3.2-{}",

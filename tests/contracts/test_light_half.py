@@ -121,7 +121,7 @@ def test_help_and_predict_are_quick() -> None:
     predict = ["predict", "lenet5", "--device", "A100", "--global-batch", "64"]
     programs = (main.format(["--help"]), main.format(predict), "import numpy")
     helped, predicted, numpy = (work_of(program, environment=ENVIRONMENT).calls for program in programs)
-    assert helped < numpy and predicted < 7 * numpy
+    assert helped < numpy and predicted < 6 * numpy
 
 
 PLAIN_INSTALL = """

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from paceline.errors import UserError, shown
 from paceline.hardware.catalogue import device, is_device, known_device
 from paceline.hardware.instances import Instance, instance
-from paceline.hardware.phrases.machine_phrase import machine_phrase
 from paceline.hardware.saved_clusters import saved_cluster
 from paceline.toml_file import read_toml
 
@@ -164,6 +163,8 @@ def listing_of_cluster(text: str) -> Price | None:
     """Return the listing of the instance in a cluster's text or a saved cluster, ``2x p5.48xlarge``, or of the device at the
     provider that the text names, ``8 H100 on Nebius``; None for another device or an unlisted instance."""
     own = saved_cluster(text)
+    from paceline.hardware.phrases.machine_phrase import machine_phrase  # with its vocabulary
+
     said = machine_phrase(own.text if own else text) if text.strip() else None
     rented = instance(said.name) if said and said.rented else None
     if said is None or rented:

@@ -14,8 +14,8 @@ from paceline.cli.arguments.exchange_arguments import exchange_choices, named_ex
 from paceline.cli.arguments.prediction_arguments import with_fabric
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.hardware.catalogue import is_device
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
-from paceline.hardware.phrases.machine_phrase import machine_phrase
 from paceline.hardware.precision import precision_on
 from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.prediction import Predictor, StepPredictor, fit
@@ -142,6 +142,10 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
 
 def _counts_nodes(text: str) -> bool:
     """Return whether a device's text describes a cluster: ``2x8 H100, NDR``."""
+    if is_device(text):
+        return False
+    from paceline.hardware.phrases.machine_phrase import machine_phrase  # a name alone needs no grammar
+
     said = machine_phrase(text)
     return said.known and (said.nodes is not None or said.network is not None or said.count is not None)
 

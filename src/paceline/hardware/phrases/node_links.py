@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
+from typing import TYPE_CHECKING
 
 from paceline.errors import UserError
 from paceline.hardware.catalogue import known_link, load
@@ -17,8 +18,10 @@ from paceline.hardware.device import Device, Link
 from paceline.hardware.device_rows import source_text
 from paceline.hardware.networks import network as network_named
 from paceline.hardware.networks import transport, transport_unsaid
-from paceline.hardware.phrases.link_phrase import LinkPhrase, link_phrase
 from paceline.units import format_bandwidth
+
+if TYPE_CHECKING:
+    from paceline.hardware.phrases.link_phrase import LinkPhrase
 
 _BY_PORT = ("InfiniBand", "Slingshot")
 """Transports whose links are ports of a node, by name."""
@@ -56,6 +59,8 @@ def stated_link(text: str, device: Device, devices: int, *, cloud: bool = False)
     Raises:
         UserError: a link inside a node; InfiniBand without a speed where such nodes have none.
     """
+    from paceline.hardware.phrases.link_phrase import link_phrase  # with its vocabulary
+
     said = link_phrase(text)
     if said.inside:
         raise UserError(

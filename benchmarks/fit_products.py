@@ -1,4 +1,4 @@
-"""Fit the curves of matrix products to measured products and write ``src/paceline/calibration/products.toml``.
+"""Fit the curves of matrix products to measured products and write ``src/paceline/calibration/products.json``.
 
     python benchmarks/fit_products.py FOLDER --out RESULTS/product_fit.csv
 
@@ -16,10 +16,12 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rows import append
@@ -34,7 +36,7 @@ from paceline.hardware.device import Device, Fact
 from paceline.prediction.passes.products import corner_weights, measured_seconds, overhead_seconds
 
 COLUMNS = ("held_out", "device", "precision", "curve_of", "rows", "median_error", "p90_error", "bias")
-TARGET = Path(__file__).parents[1] / "src/paceline/calibration/products.toml"
+TARGET = Path(__file__).parents[1] / "src/paceline/calibration/products.json"
 FILE = "gemm_aiconfigurator.csv.gz"
 SOURCE = "NVIDIA AIConfigurator, ai-dynamo/aiconfigurator @095f58a51, Apache-2.0: measured matrix products, fitted"
 SYSTEMS = {
@@ -243,30 +245,47 @@ def cold(name: str, precision: str, rows: Rows) -> Iterator[tuple[str, str, Arra
             yield title, curve.chip, errors(curve, rows)
 
 
-def to_toml(curves: dict[str, dict[str, ProductCurve]]) -> str:
-    """The file of curves."""
-    lines = [
-        "# Curves of matrix products; calibration/product_curves.py says what they mean. benchmarks/fit_products.py writes it.",
-        f'source = "{SOURCE}"',
-        "",
-    ]
-    for chip in curves:
-        device = device_of(chip)
-        assert device.units and device.power and device.cycles
-        facts = {"units": device.units.value, "cycles": device.cycles, "bandwidth": device.memory_bandwidth.value}
-        facts |= {"power": device.power.value, "peak": device.peak("bf16").value}
-        if measured := device.matmul_flops.get("bf16"):
-            facts["matmul"] = measured.value
-        names = [f'architecture = "{device.architecture}"', f'family = "{family(device)}"']
-        lines += [f'[chips."{chip}"]', *names, *(f"{key} = {value:.6g}" for key, value in facts.items()), ""]
-    for chip, of_chip in curves.items():
-        for precision, curve in of_chip.items():
-            lines.append(f'[curves."{chip}".{precision}]')
-            lines.append(f"peak = {curve.peak:.6g}")
-            lines += [f"{key} = {value:.4g}" for key in PRIORS if (value := getattr(curve, key))]
-            table = np.round(curve.correction.ravel() * 1000).astype(int).tolist()
-            lines += [f"correction = {table}".replace(", ", ","), ""]
-    return "\n".join(lines)
+ABOUT = "Curves of matrix products; calibration/product_curves.py says what they mean. benchmarks/fit_products.py writes it."
+
+
+def to_json(curves: dict[str, dict[str, ProductCurve]]) -> str:
+    """The file of curves: a line for the facts of a chip, and one for each of its curves."""
+    chips = {chip: facts_of(chip) for chip in curves}
+    tables = {chip: {precision: numbers(curve) for precision, curve in of.items()} for chip, of in curves.items()}
+    of_chips = ",\n".join(f"  {json.dumps(chip)}: {{\n{lines(of, 3)}\n  }}" for chip, of in tables.items())
+    head = f' "about": {json.dumps(ABOUT)},\n "source": {json.dumps(SOURCE)}'
+    return f'{{\n{head},\n "chips": {{\n{lines(chips, 2)}\n }},\n "curves": {{\n{of_chips}\n }}\n}}\n'
+
+
+def lines(items: dict[str, Any], indent: int) -> str:
+    """Members of an object, a line each."""
+    compact = ((name, json.dumps(value, separators=(",", ":"))) for name, value in items.items())
+    return ",\n".join(f"{' ' * indent}{json.dumps(name)}: {text}" for name, text in compact)
+
+
+def facts_of(chip: str) -> dict[str, Any]:
+    """Facts of a chip that its curves are relative to."""
+    device = device_of(chip)
+    assert device.units and device.power and device.cycles
+    facts = {"units": device.units.value, "cycles": device.cycles, "bandwidth": device.memory_bandwidth.value}
+    facts |= {"power": device.power.value, "peak": device.peak("bf16").value}
+    if measured := device.matmul_flops.get("bf16"):
+        facts["matmul"] = measured.value
+    names = {"architecture": device.architecture, "family": family(device)}
+    return {**names, **{key: rounded(value, 6) for key, value in facts.items()}}
+
+
+def numbers(curve: ProductCurve) -> dict[str, Any]:
+    """Numbers of a curve, and its table of corrections in thousandths."""
+    own = {key: rounded(value, 4) for key in PRIORS if (value := getattr(curve, key))}
+    table = np.round(curve.correction.ravel() * 1000).astype(int).tolist()
+    return {"peak": rounded(curve.peak, 6), **own, "correction": table}
+
+
+def rounded(value: float, digits: int) -> float:
+    """The value with these significant digits, whole numbers without a point."""
+    text = f"{value:.{digits}g}"
+    return int(text) if text.isdigit() else float(text)
 
 
 def main(folder: Path, out: Path) -> None:
@@ -287,7 +306,7 @@ def main(folder: Path, out: Path) -> None:
         note("nothing", key, key[0], errors(curve, own))
         if key[0] != "Arc Pro B60":
             curves.setdefault(key[0], {})[key[1]] = curve
-    TARGET.write_text(to_toml(curves), encoding="utf-8")
+    TARGET.write_text(to_json(curves), encoding="utf-8")
     for key, own in measured.items():
         for what, chip, found in cold(*key, own):
             note(what, key, chip, found)

@@ -77,4 +77,4 @@ def test_who_has_a_curve() -> None:
 
 
 def test_the_file_is_small() -> None:
-    assert len(files("paceline.calibration").joinpath("products.toml").read_bytes()) < 300_000
+    assert len(files("paceline.calibration").joinpath("products.json").read_bytes()) < 300_000

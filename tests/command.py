@@ -18,7 +18,7 @@ def run(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str
 
 
 def answer(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
-    """The one object of a command that answers, be it that the job does not fit."""
+    """Return the JSON of a command that answers, also if the answer is that the job does not fit."""
     code, out, err = run(capsys, f"{command} --json")
     assert code in (ExitCode.DONE, ExitCode.NO) and not err
     (data,) = objects(out)

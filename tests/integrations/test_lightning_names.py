@@ -1,4 +1,4 @@
-"""The two names under which Lightning is installed, and none of them."""
+"""Lightning is found under both of its names, and its absence is said."""
 
 from __future__ import annotations
 

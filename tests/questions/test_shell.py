@@ -1,4 +1,4 @@
-"""Commands of shell scripts with variables filled in where the script sets them, and nowhere else."""
+"""Commands of shell scripts. Variables that the script sets are filled in, and no others."""
 
 from __future__ import annotations
 

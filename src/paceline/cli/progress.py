@@ -36,7 +36,7 @@ def progress(title: str) -> Iterator[Say]:
 
 
 class _Log:
-    """Messages of long work, at intervals, each on a line of its own."""
+    """Messages of long work, at intervals, one a line."""
 
     def __init__(self, title: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._title, self._clock = title, clock

@@ -126,7 +126,7 @@ def test_a_rank_of_a_part_of_the_job_is_named_as_in_the_whole():
 
 
 class _Keys:
-    """What ``wait_for_all`` uses of a store, with the keys that some ranks have set."""
+    """A store with the keys that some ranks have set, as ``wait_for_all`` uses it."""
 
     def __init__(self, *ranks: int) -> None:
         self._ranks, self.waited = ranks, 0.0

@@ -79,7 +79,7 @@ def gradients(model: nn.Module, rank: int) -> dict[str, np.ndarray]:
 
 
 def trained_later(compression: str, change: str) -> str:
-    """What the second backward pass says after a layer was thawed, or added, behind ``attach``."""
+    """Return the error of the second backward pass, after a layer was thawed or added since ``attach``."""
     module = layers()
     module[2].weight.requires_grad_(False)
     model = DDP(module, find_unused_parameters=change == "added")

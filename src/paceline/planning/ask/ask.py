@@ -131,7 +131,7 @@ def chance(limit: float | None, value: float, low: float, high: float) -> float 
 def _plan_on(question: TrainingQuestion, cluster: Cluster, progress: Progress) -> Plan | None:
     """Plan on a cluster, or on the next larger one of the same devices that fits; None if none does.
 
-    Where no plain strategy fits, the usual layouts are searched, then all; on a few devices all at once.
+    If no plain strategy fits, it searches the usual layouts, then all; on a few devices it searches all at once.
     """
     if question.may_hold(cluster):
         quick = question.plain((cluster,)) or (question.quick(cluster) if cluster.world_size > FEW_DEVICES else None)
@@ -247,7 +247,7 @@ def _tried(question: TrainingQuestion, nodes: Sequence[int]) -> list[Rental]:
 def _cheapest(question: TrainingQuestion, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:
     """Return the best rental by a goal, with its plan; None if none meets the goal.
 
-    Of rentals that keep a limit safely it is the best; else ties are broken by the other quantity.
+    If rentals keep a limit safely, it is the best of these. Otherwise the other quantity breaks ties.
     """
     plans = []
     for layer in layers:

@@ -154,7 +154,7 @@ class TrainingQuestion:
         return self.plan(Space(clusters=tuple(clusters), **{**DIVIDED, **more}), FASTEST, progress)
 
     def alike(self, cluster: Cluster, strategy: Strategy) -> Plan | None:
-        """Return the best strategy on another cluster in the manner of one: plain, or divided by the same sizes."""
+        """Return the best strategy on another cluster that is plain if this one is, else divided by the same sizes."""
         mesh = strategy.parallelism
         if mesh.model_devices == 1:
             return self.plain((cluster,))

@@ -101,7 +101,7 @@ def upgrade_to(choice: Choice, other: Choice, title: str, *, change: str = "", s
 
 
 def _upgrade(question: TrainingQuestion, choice: Choice, change: str) -> Upgrade | None:
-    """Return the same training run after ``change``, in the manner of the choice (``alike``); None if it is impossible."""
+    """Return the same training run after ``change``, as plain or as divided as the choice; None if it is impossible."""
     try:
         cluster, strategy, _ = apply([parse_change(change)], choice.cluster, choice.strategy, "weak")
     except UserError:

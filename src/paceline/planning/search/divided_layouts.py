@@ -53,7 +53,7 @@ class LayoutSearches:
 
     Attributes:
         near: whether some choices were tried only near the best layout.
-        clusters: number of clusters searched. Of several, one is searched for more than its best layout.
+        clusters: number of clusters searched. One of several is searched for more than its best layout.
     """
 
     searches: tuple[LayoutSearch, ...]
@@ -183,7 +183,7 @@ def search_divided(
 ) -> LayoutSearches:
     """Search the best layouts on every cluster of ``space``, and count the others by reason.
 
-    Of several clusters, the one with the preferred layout is searched for ``KEPT`` divisions, the others for their best.
+    The cluster with the preferred layout is searched for ``KEPT`` divisions, other clusters for their best layout.
 
     Args:
         space: with its optimizer.

@@ -1,4 +1,4 @@
-"""Network that Megatron-LM's arguments describe: the published one with these dimensions, else a configuration of its own.
+"""Network that Megatron-LM's arguments describe: a published one with these dimensions, or a new configuration.
 
 The configuration is a ``config.json`` as of transformers, in a new temporary folder.
 """

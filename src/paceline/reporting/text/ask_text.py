@@ -103,7 +103,7 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
 
 
 def _divided(asked: Asked) -> str:
-    """Describe layouts that divide the network, if they may be better, or the plain strategy beside one; empty otherwise."""
+    """Describe the alternative: layouts that divide the network, or the plain strategy if the answer divides it."""
     if asked.plain is not None:
         whole = asked.plain.choice
         how, waits = in_words(whole.strategy, whole.strategy.parallelism.data, asked.tool), whole.prediction.bottleneck

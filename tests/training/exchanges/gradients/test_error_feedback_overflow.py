@@ -1,4 +1,4 @@
-"""Residuals of fp16 gradients: a mean that fp16 cannot hold is clipped alike on every rank, and nothing of it is lost."""
+"""Residuals of fp16 gradients: every rank clips a mean that fp16 cannot hold to the same value, and the rest stays in the residuals."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import paceline
 
 ROOT = Path(paceline.__file__).parent
 MAKERS = {"empty", "eye", "full", "linspace", "logspace", "ones", "rand", "randn", "scalar_tensor", "tensor", "zeros"}
-"""Functions of torch whose result has the default type unless one is given. Functions with ``like`` take the type from their argument."""
+"""Functions of torch whose result has the default type unless one is given. ``zeros_like`` and the like are not among them."""
 
 
 def untyped(source: str) -> list[str]:

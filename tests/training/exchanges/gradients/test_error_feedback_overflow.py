@@ -1,4 +1,4 @@
-"""Residuals of fp16 gradients: every rank clips a mean that fp16 cannot hold to the same value, and the rest stays in the residuals."""
+"""Residuals of fp16 gradients: ranks clip a mean beyond fp16 to one value and keep the rest."""
 
 from __future__ import annotations
 

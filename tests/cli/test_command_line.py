@@ -33,7 +33,8 @@ SLIM = (
     + EXCHANGE
 )
 PREDICT = (
-    "--device --devices-per-node --nodes --cluster --on --network --leaf-nodes --oversubscription --global-batch --precision"
+    "--round-deadline --max-age"
+    " --device --devices-per-node --nodes --cluster --on --network --leaf-nodes --oversubscription --global-batch --precision"
     " --micro-batch-size"
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --framework --software --attention --loader --records"

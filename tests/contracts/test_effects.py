@@ -31,7 +31,7 @@ JOBS: dict[str, list[dict[str, Any]]] = {
         {"context": 2},
         {"offload": "activations"},
         {"sync_every": 8, "compression": "int8"},
-        {"sync_every": 8, "sync_delay": 2},
+        {"sync_every": 8, "sync_delay": 2, "round_deadline_s": 5.0},
     ],
     "mixtral-8x7b": [{"expert": 4, "grad_accum_steps": 2}],
 }

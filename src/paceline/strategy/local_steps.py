@@ -15,7 +15,7 @@ from math import prod
 
 from paceline.errors import UserError
 from paceline.strategy.buckets import T
-from paceline.strategy.choices.choice import RUNS, EmitRule, Need, check_needs, check_values, choice
+from paceline.strategy.choices.choice import RUNS, EmitRule, Need, Trained, check_needs, check_values, choice
 from paceline.strategy.choices.choice_values import RealNumber, WholeNumber
 from paceline.strategy.compression.compression import Compression
 
@@ -24,6 +24,9 @@ OUTER_MOMENTUM = 0.9
 """Momentum of the outer step: DiLoCo, section 3.1."""
 MIXING = 0.5
 """Default share of a worker's own weights if its steps overlap an exchange: Streaming DiLoCo takes equal shares."""
+
+_PEERS = Trained("{name}={value:g}, whose workers are peers of one run", "call paceline.attach_local with peers in your script")
+"""Rule of choices that only peers have, which the workers of ``train`` are not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,10 +41,14 @@ class LocalSteps:
         mixing: share of a worker's own weights in the weights it continues from when a delayed exchange arrives; None: 0.5.
             Without a delay the share is 0, and all workers continue from the same weights.
         outer_lr, outer_momentum: learning rate and momentum of the outer step.
+        round_deadline_s: seconds that the peers of ``attach_local(peers=...)`` wait at an exchange for those that are late;
+            0: an exchange takes place among those that are ready; None: they wait for every live peer.
+        max_age: outer steps by which a late peer's pseudo-gradient may be old and still count. With 0 a late peer takes the
+            shared weights, and its own steps since its last exchange are lost.
 
     Raises:
         UserError: a number out of range, more fragments than steps, a delay that lasts until after the next exchange, a mixing
-            factor without a delay.
+            factor without a delay, an age without a deadline.
     """
 
     sync_every: int = choice(
@@ -154,6 +161,45 @@ class LocalSteps:
         train=RUNS,
         source="Douillard et al. 2023, arXiv:2311.08105, section 3.1",
         affects=("time", "memory", "numerics"),
+    )
+    round_deadline_s: float | None = choice(
+        None,
+        RealNumber(0.0, 86_400.0, optional=True),
+        "with --sync-every: seconds that an exchange waits for late peers; 0: for none (default: for every live peer)",
+        option="round-deadline",
+        metavar="SECONDS",
+        example="30",
+        later=True,
+        train=_PEERS,
+        needs=(
+            Need(
+                lambda local: local.sync_every > 1,
+                "a deadline of {value:g} s with an exchange in every step",
+                "give sync_every too",
+            ),
+        ),
+        title="late peers are left out after {value:g} s",
+        source="Douillard et al. 2026, arXiv:2604.21428 (grace window); torchft 0.2.0 (join timeout of a quorum)",
+        affects=("numerics",),
+    )
+    max_age: int = choice(
+        0,
+        WholeNumber("outer steps", 0),
+        "with --round-deadline: outer steps by which a late peer's change may be old and still count (default {default})",
+        metavar="K",
+        example="2",
+        later=True,
+        train=_PEERS,
+        needs=(
+            Need(
+                lambda local: local.round_deadline_s is not None,
+                "an age of {value} outer steps without a deadline: every exchange waits for all peers",
+                "give round_deadline_s too, or leave max_age out",
+            ),
+        ),
+        title="changes up to {value} outer steps old count",
+        source="Liu et al. 2024, arXiv:2401.09135",
+        affects=("numerics",),
     )
 
     def __post_init__(self) -> None:

@@ -166,6 +166,8 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             ("last_stage_layers", {"last_stage_layers": 1}),
         )
     },
+    "round_deadline_s": [({**LOCAL, "round_deadline_s": 5.0}, "cannot run round_deadline_s=5, whose workers are peers")],
+    "max_age": [({**LOCAL, "round_deadline_s": 5.0, "max_age": 1}, "cannot run .*, whose workers are peers")],
     "first_bucket_bytes": [({"first_bucket_bytes": 2 << 20}, "buckets of 2097152 and then 26214400 bytes")],
     "ranks_per_node": [({**INT8, "ranks_per_node": 2}, "'sharded' has no nodes of 2 ranks")],
 }
@@ -273,7 +275,7 @@ def test_every_choice_is_listed():
     # Left out where they are as usual: local steps, places, and bits of residuals and of what is dense.
     placed = Strategy.of(
         **BASE, compression="inceptionn", exchange="ring", codec_at="nic", memory_format="channels_last", **LOCAL
-    )
+    ).changed(round_deadline_s=1.0, max_age=1)
     narrow = Strategy.of(**BASE, **SIGN, residual_bits=16, residuals_at="host", dense_bits=16).to_json()
     update = {"stored_weights": "bf16", "update": "fused", "state_bits": 16, "optimizer": "adam", "ema": True}
     stored = Strategy.of(**BASE, precision="bf16", loss="chunked", **update)

@@ -8,7 +8,10 @@ _BATCH = ("--batch", "--batch-size", "--global-batch-size")
 _AMOUNT = ("--tokens", "--samples", "--epochs", "--data", "--target")
 _LIMITS = ("--by", "--deadline", "--budget", "--goal")
 _PLANNED = ("--emit", "--why-not", "--max-loss")
-_LOCAL = ("--sync-every", "--fragments", "--sync-delay", "--mixing", "--outer-lr", "--outer-momentum")
+_LOCAL = (
+    *("--sync-every", "--fragments", "--sync-delay", "--mixing", "--outer-lr", "--outer-momentum"),
+    *("--round-deadline", "--max-age"),
+)
 _UNRANKED = "the samples that local steps need are unknown, so no plan ranks them; paceline predict and whatif take it"
 _ASK = {
     **dict.fromkeys(_LOCAL, _UNRANKED),

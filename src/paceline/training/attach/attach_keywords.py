@@ -25,6 +25,8 @@ class LocalKeywords(RankKeywords, total=False):
     mixing: float | None
     outer_lr: float
     outer_momentum: float
+    round_deadline_s: float | None
+    max_age: int
 
 
 class AttachKeywords(RankKeywords, total=False):

@@ -77,6 +77,7 @@ def attach_local(
         changes = {name: value for name, value in keywords.items() if name not in _LOCAL}
         run = AttachOptions.everywhere("attach_local", options, changes, _LOCAL)
         wanted = _exchange(exchange, dist.get_world_size(group))
+        _check_workers(steps)
         steps.check_compression(wanted.description)
         tensors = _trained(model)
         _check_first(model)
@@ -99,6 +100,15 @@ def _local_steps(local: LocalSteps | None, changes: Mapping[str, Any]) -> LocalS
     if local is None and "sync_every" not in changes:
         raise UserError("attach_local without sync_every", "give sync_every, the steps from one exchange to the next")
     return replace(local or LocalSteps(), **changes)
+
+
+def _check_workers(steps: LocalSteps) -> None:
+    """Raise UserError for choices of peers: the ranks of one process group are all present at an exchange."""
+    if steps.round_deadline_s is not None:
+        raise UserError(
+            f"round_deadline_s={steps.round_deadline_s:g} without peers: the ranks of a process group wait for each other",
+            "leave it out, or give peers",
+        )
 
 
 def _exchange(given: str | GradientExchange, workers: int) -> GradientExchange:

@@ -10,6 +10,7 @@ import torch
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange, LocalSteps
+from paceline.strategy.local_steps import EVERY_STEP
 from paceline.training.attach.hooks.state import (
     check_same_exchange,
     check_tensors,
@@ -165,8 +166,8 @@ def _check_local(state: LocalState, sync: Sync) -> None:
     fix = "give what state_dict() of local steps returned"
     if not isinstance(state.get("local"), Mapping):
         raise UserError("the state is of an exchange in every step, not of local steps", fix)
-    now = asdict(sync.local)
-    differing = [f"{k} {state['local'].get(k)}, here {v}" for k, v in now.items() if state["local"].get(k) != v]
+    now, earlier = asdict(sync.local), {**asdict(EVERY_STEP), **state["local"]}  # older versions had fewer choices
+    differing = [f"{k} {earlier[k]}, here {v}" for k, v in now.items() if earlier[k] != v]
     if differing:
         raise UserError(f"the state is of other local steps: {'; '.join(differing)}", "go on with those of the run before")
     sizes = {t.name: t.elements for t in sync.tensors}

@@ -20,6 +20,7 @@ from paceline.strategy import COMPRESSIONS, EXCHANGES
 EXCHANGE = (
     " --clip --min-elements --dense --no-compress-pull --ranks-per-node --codec-at --residual-bits --residuals-at --dense-bits"
     " --sync-every --fragments --sync-delay --mixing --outer-lr --outer-momentum"
+    " --residual-decay --worker-devices --local-recipe"
 )
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"

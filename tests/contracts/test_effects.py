@@ -31,7 +31,7 @@ JOBS: dict[str, list[dict[str, Any]]] = {
         {"context": 2},
         {"offload": "activations"},
         {"sync_every": 8, "compression": "int8"},
-        {"sync_every": 8, "sync_delay": 2, "round_deadline_s": 5.0},
+        {"sync_every": 8, "sync_delay": 2, "round_deadline_s": 5.0, "compression": "topk"},
     ],
     "mixtral-8x7b": [{"expert": 4, "grad_accum_steps": 2}],
 }
@@ -53,6 +53,7 @@ VALUES: dict[str, tuple[object, ...]] = {
     "outer_lr": (1.0,),
     "outer_momentum": (0.0,),
     "mixing": (0.25,),
+    "worker_devices": (2,),
     "global_batch_size": (128,),
     "codec_at": ("host", "nic"),
     "update": ("fused", "in_backward"),

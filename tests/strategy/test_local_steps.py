@@ -43,7 +43,22 @@ def strategy(**choices: Any) -> Strategy:
         ({"sync_every": 4, "outer_momentum": 1}, ("outer_momentum=1", "from 0 to 0.9999")),
         ({"sync_every": 4, "outer_momentum": "0.9"}, ("outer_momentum='0.9'", "give a number")),
         ({"sync_every": 4, "sharding": "zero1"}, ("sync_every 4 does not go with zero1", "sharding ddp")),
-        ({"sync_every": 4, "sharding": "zero3"}, ("sync_every 4 does not go with zero3", "sharding ddp")),
+        ({"sync_every": 4, "sharding": "zero3"}, ("zero3 over all 4 devices", "one worker", "give shard_devices")),
+        ({"sync_every": 4, "sharding": "zero3", "shard_devices": 4}, ("one worker of 4 devices", "smaller workers")),
+        (
+            {"sync_every": 4, "sharding": "zero3", "shard_devices": 2, "worker_devices": 3},
+            ("workers of 3 devices, of which 2 share a copy", "2 or 4"),
+        ),
+        ({"sync_every": 4, "worker_devices": 3}, ("4 devices are no whole workers of 3", "3 or 6 devices")),
+        ({"sync_every": 4, "worker_devices": 4}, ("one worker of 4 devices",)),
+        ({"worker_devices": 2}, ("worker_devices", "every step", "give sync_every too")),
+        (
+            {"sync_every": 4, "worker_devices": 2, "compression": "int8", "exchange": "hierarchical", "ranks_per_node": 2},
+            ("exchange hierarchical", "same part of the other workers"),
+        ),
+        ({"sync_every": 4, "residual_decay": 0.9}, ("residual_decay 0.9 of dense", "no residuals", "topk")),
+        ({"sync_every": 4, "compression": "topk", "residual_decay": 1.5}, ("residual_decay=1.5", "from 0 to 1")),
+        ({"compression": "topk", "residual_decay": 0.9}, ("residual_decay", "every step", "give sync_every too")),
         ({"sync_every": 4, "tensor": 2}, ("several devices hold together", "by data")),
         ({"sync_every": 4, "pipeline": 2}, ("several devices hold together", "by data")),
         ({"sync_every": 4, "offload": "optimizer"}, ("offload optimizer", "offload none")),
@@ -139,3 +154,23 @@ def test_bytes_of_a_step_are_a_share_of_a_round(compression: str) -> None:
     elements = table.num_parameters
     if compression == "dense":  # a ring of 4: 2 * 3 / 4 of fp32
         assert many == -(-(2 * 3 * 4 * elements // 4) // 64)
+
+
+def test_a_worker_has_the_devices_that_share_a_copy_or_more() -> None:
+    given_ = {"world_size": 16, "global_batch_size": 64, "sync_every": 4}
+    sharded = strategy(**given_, sharding="zero3", shard_devices=2)
+    assert (sharded.worker_devices, sharded.worker_count) == (2, 8)
+    hybrid = strategy(**given_, sharding="zero3", shard_devices=2, worker_devices=8)
+    assert (hybrid.worker_devices, hybrid.worker_count) == (8, 2)
+    assert (strategy(**given_, worker_devices=4).worker_count, strategy(**given_).worker_count) == (4, 16)
+    assert Strategy.of(**json.loads(json.dumps(hybrid.to_json()))) == hybrid
+
+
+def test_each_device_sends_its_part_of_the_shard_to_the_other_workers() -> None:
+    tensor, hybrid = Tensor("a.weight", (10, 3)), {"sharding": "zero3", "shard_devices": 4, "worker_devices": 8}
+    s = strategy(world_size=16, **hybrid, compression="int8", sync_every=4, dense_rule={"min_elements": 0, "last_layer": False})
+    ((_, plan),) = s.partition([tensor], [tensor])
+    assert plan.shard(4, 2) == (5, 0)  # 3 of the 10 rows, 9 elements, in two parts
+    phases = s.traffic(plan).phases
+    assert phases[-1].name == "worker_gather" and phases[-1].sizes == (4 * 10,)
+    assert phases[-1].groups()[0].tolist() == [0, 4] and all(p.groups()[0].tolist() == [0, 8] for p in phases[:-1])

@@ -24,6 +24,7 @@ from paceline.strategy.exchanges import (
     shard_bounds,
 )
 from paceline.strategy.gradient_exchange import CLIP, GradientExchange
+from paceline.strategy.local_recipes import LOCAL_RECIPES, LocalRecipe
 from paceline.strategy.local_steps import LocalSteps
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
 from paceline.strategy.parallelism import Parallelism
@@ -42,6 +43,7 @@ __all__ = [
     "FP32",
     "FUSE_BYTES",
     "HEADER_BYTES",
+    "LOCAL_RECIPES",
     "OPTIMIZERS",
     "PLACES",
     "SHARDINGS",
@@ -54,6 +56,7 @@ __all__ = [
     "ExchangeGroup",
     "Format",
     "GradientExchange",
+    "LocalRecipe",
     "LocalSteps",
     "Optimizer",
     "Option",

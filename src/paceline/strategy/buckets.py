@@ -39,12 +39,15 @@ class BucketPlan:
         """Number of elements of the bucket."""
         return self.compressed + self.dense
 
-    def shard(self, owners: int) -> tuple[int, int]:
-        """Compressed and dense elements of one owner's shard. As in FSDP2, every tensor is padded to equal numbers of rows."""
+    def shard(self, owners: int, copies: int = 1) -> tuple[int, int]:
+        """Compressed and dense elements of one owner's shard. As in FSDP2, every tensor is padded to equal numbers of rows.
+
+        ``copies``: ranks with equal shards that divide each tensor of a shard further, by elements.
+        """
         if not self.shapes:
-            return -(-self.compressed // owners), -(-self.dense // owners)
+            return -(-self.compressed // (owners * copies)), -(-self.dense // (owners * copies))
         compressed, dense = (
-            sum(-(-rows // owners) * elements for rows, elements, packed in self.shapes if packed is kind)
+            sum(-(-(-(-rows // owners) * elements) // copies) for rows, elements, packed in self.shapes if packed is kind)
             for kind in (True, False)
         )
         return compressed, dense

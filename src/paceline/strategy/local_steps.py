@@ -5,6 +5,9 @@ the last exchange minus the weights now, and an outer step of SGD with Nesterov 
 (Douillard et al. 2023, DiLoCo, arXiv:2311.08105, Algorithm 1). With an outer rate of 1 and no momentum this is Local SGD, the
 mean of the weights (Stich 2019, ICLR, arXiv:1805.09767). Fragments of the network can take turns, and an exchange can overlap
 the next steps (Douillard et al. 2025, Streaming DiLoCo, arXiv:2501.18512).
+
+A worker may be a group of devices that adds its gradients in every step and shards the network (FSDP2, HSDP). Residuals that
+decay replace the outer momentum in SparseLoCo (Sarfi et al. 2025, arXiv:2508.15706, Algorithm 1).
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from math import prod
 
 from paceline.errors import UserError
 from paceline.strategy.buckets import T
-from paceline.strategy.choices.choice import RUNS, EmitRule, Need, Trained, check_needs, check_values, choice
+from paceline.strategy.choices.choice import FIGURES, RUNS, EmitRule, Need, Trained, check_needs, check_values, choice
 from paceline.strategy.choices.choice_values import RealNumber, WholeNumber
 from paceline.strategy.compression.compression import Compression
+from paceline.strategy.worker_counts import check_workers
 
 OUTER_LR = 0.7
 OUTER_MOMENTUM = 0.9
@@ -45,6 +49,9 @@ class LocalSteps:
             0: an exchange takes place among those that are ready; None: they wait for every live peer.
         max_age: outer steps by which a late peer's pseudo-gradient may be old and still count. With 0 a late peer takes the
             shared weights, and its own steps since its last exchange are lost.
+        residual_decay: factor of a residual of error feedback before the next pseudo-gradient is added; 1 keeps it.
+        worker_devices: neighbouring devices of one worker, which exchange gradients in every step. 0: those that share one
+            copy of the network (``Parallelism.shard_devices``), or one device if the network is not sharded.
 
     Raises:
         UserError: a number out of range, more fragments than steps, a delay that lasts until after the next exchange, a mixing
@@ -65,9 +72,9 @@ class LocalSteps:
         emit=EmitRule("an exchange every {value} steps", "call paceline.attach_local in the script's loop"),
         strategy_needs=(
             Need(
-                lambda s: not s.parallelism.sharding.shares_out,
-                "sync_every {value} does not go with {of.parallelism.sharding}, which exchanges shares in every step",
-                "give sharding ddp",
+                lambda s: s.parallelism.sharding.weights or not s.parallelism.sharding.shares_out,
+                "sync_every {value} does not go with {of.parallelism.sharding}, whose owners update weights for all workers",
+                "give sharding ddp, or zero2 or zero3 within each worker",
             ),
             Need(
                 lambda s: s.parallelism.whole,
@@ -80,6 +87,7 @@ class LocalSteps:
                 "give offload none",
             ),
             lambda s: s.local.check_compression(s.description),
+            check_workers,
         ),
     )
     fragments: int = choice(
@@ -201,6 +209,35 @@ class LocalSteps:
         source="Liu et al. 2024, arXiv:2401.09135",
         affects=("numerics",),
     )
+    residual_decay: float = choice(
+        1.0,
+        RealNumber(0.0, 1.0),
+        "with --sync-every: factor of a residual before the next pseudo-gradient is added, for a compression with residuals "
+        "(default {default})",
+        metavar="F",
+        example="0.95",
+        title="residuals decay by {value:g}",
+        listed_by_name=True,
+        later=True,
+        train=RUNS,
+        strategy_needs=(lambda s: s.local.check_residuals(s.description),),
+        source="Sarfi et al. 2025, SparseLoCo, arXiv:2508.15706, Algorithm 1",
+        affects=("numerics",),
+    )
+    worker_devices: int = choice(
+        0,
+        WholeNumber("devices of a worker", 0),
+        "with --sync-every: neighbouring devices of a worker, which exchange gradients in every step "
+        "(default: those that share one copy)",
+        metavar="N",
+        example="8",
+        title="workers of {value} devices",
+        listed_by_name=True,
+        later=True,
+        train=RUNS,
+        source="Douillard et al. 2023, arXiv:2311.08105, section 2: a worker may be many devices",
+        affects=FIGURES,
+    )
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -222,6 +259,14 @@ class LocalSteps:
             raise UserError(
                 f"{every} does not go with a momentum of {compression.name} and a momentum of the outer step",
                 "give outer_momentum 0, or leave the compression's momentum out",
+            )
+
+    def check_residuals(self, compression: Compression) -> None:
+        """Raise UserError for a decay of residuals that a compression does not keep."""
+        if self.residual_decay != 1 and not compression.error_feedback:
+            raise UserError(
+                f"residual_decay {self.residual_decay:g} of {compression.name}, which keeps no residuals",
+                "leave it out, or give a compression with error feedback, such as topk",
             )
 
     @property

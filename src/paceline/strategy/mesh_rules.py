@@ -103,7 +103,7 @@ def check_exchanged(strategy: Any) -> None:
             f"{what} does not go with a distributed optimizer: Megatron-Core adds gradients up by the engine's collectives",
             "leave it out, or share out with zero2 or zero3 by data alone",
         )
-    if mesh.sharding.weights:
+    if mesh.sharding.weights and strategy.sync_every == 1:
         check_to_owners(exchange, not mesh.to_owners, mesh.sharers)
 
 

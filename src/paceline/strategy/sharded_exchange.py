@@ -145,22 +145,51 @@ def _between_copies(
     shard = BucketPlan(columns[0], plan.tensors, columns[1])
     rest = dense_format(x.dense_bits)
     between = x.exchange.describe(shard, compression, copies, compress_pull=x.compress_pull, servers=x.servers, dense=rest)
+    spread = _spread(between, copies, owners)
+    return replace(spread, before=(inner, *spread.before))
+
+
+def describe_between_workers(
+    plan: BucketPlan, x: GradientExchange, compression: Compression, workers: int, devices: int, owners: int
+) -> Traffic:
+    """Return the traffic of a fragment's pseudo-gradients between the workers of local steps.
+
+    Each device exchanges its part of the worker's shards with the same part of the other workers. Devices of a worker with
+    equal shards divide them, and gather the means.
+
+    Args:
+        devices: devices of a worker.
+        owners: devices that shard one copy.
+    """
+    copies, rest = devices // owners, dense_format(x.dense_bits)
+    part = BucketPlan(*_parts(plan, owners, copies))
+    between = x.exchange.describe(part, compression, workers, compress_pull=x.compress_pull, servers=x.servers, dense=rest)
+    spread = _spread(between, workers, devices)
+    if copies == 1:
+        return spread
+    gathered = FP32.push_bytes(copies * part.elements)
+    within = Phase("worker_gather", (gathered,), workers * devices, "gather", copies, owners)
+    return replace(spread, after=(*spread.after, within))
+
+
+def _parts(plan: BucketPlan, owners: int, copies: int) -> tuple[int, int, int]:
+    compressed, dense = plan.shard(owners, copies)
+    return compressed, plan.tensors, dense
+
+
+def _spread(between: Traffic, copies: int, owners: int) -> Traffic:
+    """Return an exchange of ``copies`` ranks as one between ranks that are ``owners`` apart."""
 
     def spread(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
         return tuple(
             replace(
                 phase,
                 sizes=tuple(size for size in phase.sizes for _ in range(owners)) if len(phase.sizes) > 1 else phase.sizes,
-                world_size=world_size,
+                world_size=copies * owners,
                 members=copies,
                 stride=owners,
             )
             for phase in phases
         )
 
-    return replace(
-        between,
-        before=(inner, *spread(between.before)),
-        chunked=spread(between.chunked),
-        after=spread(between.after),
-    )
+    return replace(between, before=spread(between.before), chunked=spread(between.chunked), after=spread(between.after))

@@ -44,7 +44,7 @@ from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.parallelism import DIVIDING, MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.sharded_exchange import describe_unit, usual_exchange
+from paceline.strategy.sharded_exchange import describe_between_workers, describe_unit, usual_exchange
 from paceline.strategy.sharding import NONE_FROZEN, narrow_sum, scatter, units
 from paceline.strategy.tasks.lengths import TOKENS_PER_SAMPLE, SampleLengths
 from paceline.strategy.tasks.task import TASK, StepTask
@@ -274,6 +274,18 @@ class Strategy:
         return self.local.sync_every
 
     @property
+    def worker_devices(self) -> int:
+        """Number of devices of a worker of local steps, which exchange gradients in every step; 1 without local steps."""
+        if self.local.sync_every == 1:
+            return 1
+        return self.local.worker_devices or (self.parallelism.shard_devices if self.parallelism.sharding.weights else 0) or 1
+
+    @property
+    def worker_count(self) -> int:
+        """Number of workers that exchange pseudo-gradients, or gradients without local steps."""
+        return self.parallelism.data // self.worker_devices
+
+    @property
     def micro_batch_size(self) -> int:
         """Number of samples of one micro step on one replica."""
         return self.global_batch_size // (self.parallelism.data * self.parallelism.micro_batches)
@@ -290,7 +302,8 @@ class Strategy:
 
     def uncompressed(self) -> Strategy:
         """Return the baseline of a compression ratio: the same choices without compression."""
-        return replace(self, gradient_exchange=self.gradient_exchange.uncompressed())
+        local = self.local if self.local.residual_decay == 1 else replace(self.local, residual_decay=1.0)
+        return replace(self, gradient_exchange=self.gradient_exchange.uncompressed(), local=local)
 
     def groups(self, parameters: Sequence[T], ready: Sequence[T], level: PayloadBound = "expected") -> list[ExchangeGroup[T]]:
         """Return the groups of tensors that are exchanged together, in order, with their exchange. See ``partition``.
@@ -317,7 +330,8 @@ class Strategy:
         compression = self.description
         if self.sync_every > 1:
             kept = set(compression.dense(parameters))
-            return [(part, plan_bucket(part, compression, kept)) for part in self.local.split(parameters)]
+            plan = plan_bucket if self.worker_devices == 1 else plan_unit
+            return [(part, plan(part, compression, kept)) for part in self.local.split(parameters)]
         if self.parallelism.sharding.weights:
             dense = set(compression.dense(parameters))
             of_model = reversed(units(parameters, self.bucket_bytes, frozen))
@@ -335,6 +349,9 @@ class Strategy:
         """Return the traffic for the gradients of one group."""
         mesh, x = self.parallelism, self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)
+        if self.worker_devices > 1:
+            owners = mesh.sharers if mesh.sharding.weights else 1
+            return describe_between_workers(plan, x, compression, self.worker_count, self.worker_devices, owners)
         if mesh.sharding.scatters or mesh.gradient_bits:
             precision = self.precision if mesh.sharding.weights else "fp32"
             if mesh.sharding.weights and not x.is_plain:

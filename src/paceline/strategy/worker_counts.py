@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.errors import UserError, check_count
+from paceline.strategy.codec_place import IN_CARD
 
 
 def multiples(value: int, of: int) -> str:
@@ -17,9 +18,42 @@ def check_servers(strategy: Any) -> None:
     """Check that no more workers serve than exchange gradients with each other."""
     mesh, servers = strategy.parallelism, strategy.gradient_exchange.servers
     among = mesh.data // mesh.sharers if mesh.sharding.weights else mesh.data
+    if strategy.sync_every > 1:
+        among = strategy.worker_count
     if servers > among:
         whom = f"{among} workers" if among == mesh.data else f"{among} copies of each share"
         raise UserError(f"{servers} servers among {whom}: a server is one of them", f"give at most {among} servers")
+
+
+def check_workers(strategy: Any) -> None:
+    """Check that the devices form two or more equal workers of local steps, and that their exchange is one between workers."""
+    mesh, x, every = strategy.parallelism, strategy.gradient_exchange, f"sync_every {strategy.sync_every}"
+    if mesh.sharding.weights and not mesh.shard_devices:
+        raise UserError(
+            f"{every} with {mesh.sharding} over all {mesh.data} devices: they are one worker, which has none to exchange with",
+            "give shard_devices, the devices that share one worker's copy, or sharding ddp",
+        )
+    size, shard = strategy.worker_devices, mesh.sharers if mesh.sharding.weights else 1
+    if size == 1:
+        return
+    if size % shard:
+        raise UserError(f"workers of {size} devices, of which {shard} share a copy", f"nearest legal: {multiples(size, shard)}")
+    if mesh.data % size:
+        legal = f"nearest legal: {multiples(mesh.data, size)} devices"
+        raise UserError(f"{mesh.data} devices are no whole workers of {size}", legal)
+    if mesh.data == size:
+        raise UserError(
+            f"{every} with one worker of {size} devices, which has none to exchange with",
+            "give more devices, or smaller workers: shard_devices, worker_devices",
+        )
+    if x.exchange.uses_nodes or x.exchange.uses_switch or x.codec_at is IN_CARD:
+        what = f"a codec {x.codec_at.text}" if x.codec_at is IN_CARD else f"exchange {x.exchange}"
+        raise UserError(
+            f"{every} between workers of {size} devices with {what}",
+            "leave it out: each device exchanges its part with the same part of the other workers",
+        )
+    if mesh.gather_bits:
+        raise UserError(f"{every} with weights gathered in {mesh.gather_bits} bits", "leave gather_bits out")
 
 
 def check_nodes(strategy: Any) -> None:

@@ -119,6 +119,7 @@ EXECUTED: dict[str, list[Case]] = {
     "mixing": [_case("result", {**LOCAL, "sync_delay": 1}, mixing=0.0)],
     "outer_lr": [_case("result", LOCAL, outer_lr=1.0)],
     "outer_momentum": [_case("result", LOCAL, outer_momentum=0.0)],
+    "residual_decay": [_rare("result", {"compression": "topk", **LOCAL}, residual_decay=0.5)],
 }
 """Effect of each choice: the number of ``steps`` or ``buckets``, the ``result`` (the losses), the collectives, the ``bytes``,
 or ``nothing`` here."""
@@ -141,6 +142,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
     "recompute_layers": [({"recompute": "full", "recompute_layers": 1}, "cannot run activation recomputation")],
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],
+    "worker_devices": [({**LOCAL, "world_size": 4, "worker_devices": 2}, "cannot run local steps of workers of 2 devices")],
     "servers": [({"exchange": "parameter_server", "servers": 2}, "runs one server, not 2")],
     "codec_at": [({"compression": "inceptionn", "exchange": "ring", "codec_at": "nic"}, "paceline lab up --nic inceptionn")],
     **{name: [({name: 2, "world_size": 2}, f"{name} parallelism of 2")] for name in ("tensor", "context", "expert")},
@@ -279,7 +281,8 @@ def test_every_choice_is_listed():
     narrow = Strategy.of(**BASE, **SIGN, residual_bits=16, residuals_at="host", dense_bits=16).to_json()
     update = {"stored_weights": "bf16", "update": "fused", "state_bits": 16, "optimizer": "adam", "ema": True}
     stored = Strategy.of(**BASE, precision="bf16", loss="chunked", **update)
-    written = placed.to_json().keys() | narrow.keys() | stored.to_json().keys()
+    workers = Strategy.of(**{**BASE, "world_size": 4}, compression="topk", **LOCAL, residual_decay=0.5, worker_devices=2)
+    written = placed.to_json().keys() | narrow.keys() | stored.to_json().keys() | workers.to_json().keys()
     tasks = {"task": "dpo", "tokens_per_sample": "mean=400,max=2048"}
     for more in (tasks, {"offload": "activations", "offload_layers": 1}):
         written |= Strategy.of(**BASE, **more).to_json().keys()

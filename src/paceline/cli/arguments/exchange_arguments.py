@@ -9,6 +9,7 @@ from paceline.cli.arguments.choice_arguments import OF_EXCHANGE, PREDICTED, give
 from paceline.cli.guide.sections import section
 from paceline.strategy import EXCHANGES, Exchange, GradientExchange
 from paceline.strategy.choices.choice_values import Compound
+from paceline.strategy.local_recipes import LOCAL_RECIPES, with_recipe
 from paceline.strategy.strategy import CHOICES
 
 COMPOUND = {name: item.values for name, item in CHOICES.items() if isinstance(item.values, Compound)}
@@ -20,6 +21,8 @@ def add_compression_arguments(parser: argparse.ArgumentParser) -> None:
     for option in (option for values in COMPOUND.values() for option in values.options):
         action: dict[str, Any] = {"action": "append"} if option.repeated else {"type": option.argument_type or str}
         section(parser, "exchange").add_argument(f"--{option.name}", metavar=option.metavar, help=option.help, **action)
+    recipes = f"a published recipe of local steps, whose choices other options replace: {', '.join(LOCAL_RECIPES)}"
+    section(parser, "exchange").add_argument("--local-recipe", metavar="NAME", help=recipes)
 
 
 def named_exchange(o: argparse.Namespace) -> Exchange | None:
@@ -35,6 +38,8 @@ def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = No
     """
     base = before or GradientExchange()
     choices = given_choices(o, (item for item in PREDICTED if item.part in OF_EXCHANGE))
+    if o.local_recipe:
+        choices = with_recipe(o.local_recipe, choices)
 
     def owner() -> GradientExchange:
         """Return the exchange whose parts the options change."""

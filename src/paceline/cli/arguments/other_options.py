@@ -10,7 +10,7 @@ _LIMITS = ("--by", "--deadline", "--budget", "--goal")
 _PLANNED = ("--emit", "--why-not", "--max-loss")
 _LOCAL = (
     *("--sync-every", "--fragments", "--sync-delay", "--mixing", "--outer-lr", "--outer-momentum"),
-    *("--round-deadline", "--max-age"),
+    *("--round-deadline", "--max-age", "--local-recipe"),
 )
 _UNRANKED = "the samples that local steps need are unknown, so no plan ranks them; paceline predict and whatif take it"
 _ASK = {

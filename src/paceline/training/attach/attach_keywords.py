@@ -27,6 +27,8 @@ class LocalKeywords(RankKeywords, total=False):
     outer_momentum: float
     round_deadline_s: float | None
     max_age: int
+    residual_decay: float
+    worker_devices: int
 
 
 class AttachKeywords(RankKeywords, total=False):

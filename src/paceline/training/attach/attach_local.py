@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.strategy import GradientExchange, LocalSteps
+from paceline.strategy import LOCAL_RECIPES, GradientExchange, LocalSteps
 from paceline.training.attach.attach_keywords import LocalKeywords
 from paceline.training.attach.attach_options import AttachOptions, check_runs
 from paceline.training.attach.consistency import agree
@@ -51,7 +51,8 @@ def attach_local(
     ranks return to the shared weights of the last exchange and keep their residuals. A finite one above 2^100 is sent dense.
 
     Args:
-        exchange: a ``GradientExchange``, or the name of a compression with its defaults.
+        exchange: a ``GradientExchange``, the name of a compression with its defaults, or the name of a recipe with its outer
+            step: ``diloco``, ``sparseloco`` (``LOCAL_RECIPES``). Keywords replace choices of a recipe.
         options: seed, checks and time limit; ``check_every`` counts exchanges.
         local: interval of exchanges, and the outer step. Rate 1 without momentum is Local SGD: the mean of the weights.
         process_group: the workers; None: all ranks.
@@ -73,12 +74,16 @@ def attach_local(
     illegal: UserError | None = None
     steps, run, wanted, tensors = LocalSteps(), AttachOptions(), GradientExchange(), dict[str, TensorSpec]()
     try:
+        recipe = LOCAL_RECIPES.get(exchange) if isinstance(exchange, str) else None
+        exchange = exchange if recipe is None else recipe.exchange
+        local = local if recipe is None or local is not None else recipe.local
         steps = _local_steps(local, {name: value for name, value in keywords.items() if name in _LOCAL})
         changes = {name: value for name, value in keywords.items() if name not in _LOCAL}
         run = AttachOptions.everywhere("attach_local", options, changes, _LOCAL)
         wanted = _exchange(exchange, dist.get_world_size(group))
         _check_workers(steps)
         steps.check_compression(wanted.description)
+        steps.check_residuals(wanted.description)
         tensors = _trained(model)
         _check_first(model)
         check_runs(wanted, next(model.parameters()).device.type)

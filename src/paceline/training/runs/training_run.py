@@ -199,6 +199,11 @@ class TrainingRun:
                 "slim with sharding ddp",
             ),
             (
+                f"local steps of workers of {self.strategy.worker_devices} devices",
+                self.strategy.worker_devices > 1,
+                "call paceline.attach_local in your own script, on a model that FSDP2 has sharded within each worker",
+            ),
+            (
                 f"structures that are removed while {self.strategy.sync_every} local steps are taken",
                 bool(self.slimming) and self.strategy.sync_every > 1,
                 "exchange in every step",

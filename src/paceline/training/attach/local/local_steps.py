@@ -80,6 +80,8 @@ class LocalSync:
         self.wire = own_wire(group, ranks, device, self.meter, options.timeout_s)
         _spread(model, ranks[0], group)
         self.setup = make_setup(gradient_exchange, self.wire, self.sample)
+        if self.feedback is not None:
+            self.feedback.decay = local.residual_decay
         self.fragments = [
             Fragment(part, [parameters[t.name] for t in part], Layout(part, self.dense), local)
             for part in local.split(self.tensors)

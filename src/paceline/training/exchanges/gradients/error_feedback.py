@@ -97,11 +97,12 @@ class Feedback:
 
     Attributes:
         holds_back: later groups of this step may still show a NaN: write drafts, which ``end_step`` accepts or drops.
+        decay: factor of the residuals before gradients are added to them.
         clipped: a mean of this step was too large for the gradient's type. The rest of it stays in the residuals.
     """
 
     def __init__(self, momentum: float = 0.0, keeping: Keeping = AS_THEY_ARE) -> None:
-        self.momentum, self.keeping = momentum, keeping
+        self.momentum, self.keeping, self.decay = momentum, keeping, 1.0
         self.holds_back = self.clipped = False
         self.residual, self.velocity = Memory(keeping), Memory(keeping)
         self._copies = WorkingCopies()
@@ -124,7 +125,10 @@ class Feedback:
             gradient = gradient.to(like.device)
             if momentum is not None and velocity is not None:
                 gradient = torch.mul(momentum[begin:end], self.momentum, out=velocity[begin:end]).add_(gradient)
-            torch.add(before[begin:end], gradient, out=residual[begin:end])
+            if self.decay == 1:
+                torch.add(before[begin:end], gradient, out=residual[begin:end])
+            else:
+                torch.add(gradient, before[begin:end], alpha=self.decay, out=residual[begin:end])
         return residual, velocity
 
     def _buffers(self, kind: str, layout: Layout, here: slice, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

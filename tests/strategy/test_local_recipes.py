@@ -7,7 +7,7 @@ import pytest
 from facts import facts
 from paceline.errors import UserError
 from paceline.strategy import LOCAL_RECIPES, Strategy
-from paceline.strategy.local_recipes import local_recipe, with_recipe
+from paceline.strategy.local.local_recipes import local_recipe, with_recipe
 
 
 @pytest.mark.parametrize("name", LOCAL_RECIPES)

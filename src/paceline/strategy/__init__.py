@@ -24,7 +24,7 @@ from paceline.strategy.exchanges import (
     shard_bounds,
 )
 from paceline.strategy.gradient_exchange import CLIP, GradientExchange
-from paceline.strategy.local_recipes import LOCAL_RECIPES, LocalRecipe
+from paceline.strategy.local.local_recipes import LOCAL_RECIPES, LocalRecipe
 from paceline.strategy.local_steps import LocalSteps
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
 from paceline.strategy.parallelism import Parallelism

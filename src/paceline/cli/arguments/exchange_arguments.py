@@ -9,7 +9,7 @@ from paceline.cli.arguments.choice_arguments import OF_EXCHANGE, PREDICTED, give
 from paceline.cli.guide.sections import section
 from paceline.strategy import EXCHANGES, Exchange, GradientExchange
 from paceline.strategy.choices.choice_values import Compound
-from paceline.strategy.local_recipes import LOCAL_RECIPES, with_recipe
+from paceline.strategy.local.local_recipes import LOCAL_RECIPES, with_recipe
 from paceline.strategy.strategy import CHOICES
 
 COMPOUND = {name: item.values for name, item in CHOICES.items() if isinstance(item.values, Compound)}

@@ -49,7 +49,7 @@ def _read() -> Mapping[str, LocalRecipe]:
     import tomllib
     from importlib.resources import files
 
-    text = files("paceline.strategy").joinpath("local_recipes.toml").read_text(encoding="utf-8")
+    text = files("paceline.strategy.local").joinpath("local_recipes.toml").read_text(encoding="utf-8")
     return {name: LocalRecipe(name, **written) for name, written in tomllib.loads(text).items()}
 
 

@@ -1,10 +1,13 @@
-"""Blocks of a codec that straddle tensors: the noise that a tensor takes from its neighbour, and the bytes of two remedies.
+"""Blocks of a codec that straddle tensors: the noise that a tensor takes from its neighbour, and the bytes of beginning every
+tensor with a block, as exchanges do.
 
     python benchmarks/block_straddling.py --out benchmarks/results/block_straddling.csv
 
-A row for each network and compression counts the blocks with several tensors, and the bytes of one message: as they are, with
-tensors padded to whole blocks, and with one more fp32 scale a tensor. A row for two tensors of 1,536 normal elements has the
-relative error of the small one, as they are and with a block boundary between them, by the ratio of their scales.
+A row for each network and compression counts the blocks with several tensors, if one followed the other, and the bytes of one
+message: so, with tensors padded to whole blocks, and with one more fp32 scale a tensor. With several ``owners`` the message has
+a shard of each tensor of one FSDP2 unit, and ``small`` of them are dense, because they have less than a quarter of a block. A
+row for two tensors of 1,536 normal elements has the relative error of the small one, straddling and with a block of its own, by the
+ratio of their scales.
 """
 
 from __future__ import annotations
@@ -20,16 +23,21 @@ from rows import append
 
 from paceline import codecs
 from paceline.strategy import GradientExchange
+from paceline.strategy.buckets import plan_unit
+from paceline.strategy.compression.formats import fills_blocks
 from paceline.training.exchanges.exchange_setup import codec_of
 from paceline.training.exchanges.gradients.tensor_layout import numbered
 
 COMPRESSIONS = ("int8", "int4", "sign", "inceptionn-scaled")
 BLOCK = 1024
 """Elements of a block in each of them by default."""
+OWNERS = (1, 8, 64)
 RATIOS = (1, 16, 256, 4096)
 COLUMNS = (
     "network",
     "compression",
+    "owners",
+    "small",
     "tensors",
     "elements",
     "blocks",
@@ -61,19 +69,26 @@ def counts(sizes: Sequence[int], block: int = BLOCK) -> tuple[int, int, int]:
     return -(-int(ends[-1]) // block), len(straddling), sum(-(-size // block) * block for size in sizes)
 
 
-def of_network(name: str, build: Callable[[], Any], compression: str) -> dict[str, Any]:
-    """Return the row of a network."""
+def of_network(name: str, build: Callable[[], Any], compression: str, owners: int = 1) -> dict[str, Any]:
+    """Return the row of a network whose tensors are sharded by rows over ``owners``."""
     with torch.device("meta"):
         tensors = list(numbered(build().named_parameters()).values())
     exchange = GradientExchange(compression, "sharded")
     dense = exchange.description.dense(tensors)
-    sizes = [t.elements for t in tensors if t.name not in dense]
-    blocks, straddling, padded = counts(sizes)
+    unit = plan_unit(tensors, exchange.description, set(dense))
+    shapes = [(-(-rows // owners) * width, packed) for rows, width, packed in unit.shapes]
+    sizes = [size for size, packed in shapes if packed]
+    blocks, straddling, _ = counts(sizes)
     codec = codec_of(exchange)
+    padded, rest = unit.encoded_shard(owners, codec.alignment)
+    small = rest - sum(size for size, packed in shapes if not packed)
     whole, aligned = (codecs.max_payload_bytes(codec, count) for count in (sum(sizes), padded))
+    aligned += 4 * small
     return {
         "network": name,
         "compression": compression,
+        "owners": owners,
+        "small": sum(not fills_blocks(size, codec.alignment) for size in sizes),
         "tensors": len(sizes),
         "elements": sum(sizes),
         "blocks": blocks,
@@ -105,7 +120,8 @@ def main() -> None:
     options = parser.parse_args()
     for name, build in networks().items():
         for compression in COMPRESSIONS:
-            append(options.out, COLUMNS, of_network(name, build, compression))
+            for owners in OWNERS:
+                append(options.out, COLUMNS, of_network(name, build, compression, owners))
     for compression in COMPRESSIONS:
         for ratio in RATIOS:
             append(options.out, COLUMNS, of_pair(compression, ratio))

@@ -26,9 +26,9 @@ def phases(plan: BucketPlan, compression: Compression, exchange: str, workers: i
     return list(describe(plan, compression, exchange, workers).phases)
 
 
-def owned_bounds(count: int, exchange: str, workers: int, servers: int = 1) -> list[tuple[int, int]]:
+def owned_bounds(count: int, exchange: str, workers: int, servers: int = 1, block: int = 1) -> list[tuple[int, int]]:
     """Start and stop of the elements that each rank owns in an exchange of this name."""
-    return shard_bounds(count, workers, EXCHANGES[exchange].owners(workers, servers))
+    return shard_bounds(count, workers, EXCHANGES[exchange].owners(workers, servers), block)
 
 
 NAMED = [(c.name, e) for c in COMPRESSIONS.values() for e in exchanges_of(c)]

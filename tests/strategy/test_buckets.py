@@ -14,6 +14,7 @@ from paceline.strategy import (
     fuse,
     plan_bucket,
 )
+from paceline.strategy.buckets import plan_unit
 from paceline.workload import Parameter
 from strategy_toys import MIB, tensors
 
@@ -69,6 +70,11 @@ def test_plan_bucket_splits_by_name():
     bucket = tensors(10, 20, 30)
     assert plan_bucket(bucket, COMPRESSIONS["terngrad"], {"t1"}) == BucketPlan(40, 2, 20)
     assert plan_bucket(bucket, COMPRESSIONS["bf16"], {"t1"}) == BucketPlan(60, 3, 0)
+    padded = plan_bucket(tensors(1500, 20, 2048), COMPRESSIONS["int8"], {"t1"})  # every tensor begins with a block of 1,024
+    assert padded == BucketPlan(3548, 2, 20, padding=548) and padded.streams(COMPRESSIONS["int8"])[0][1] == 4096
+    unit = plan_unit(tensors(1500, 3000, 2048), COMPRESSIONS["int8"], {"t1"})
+    assert [unit.encoded_shard(n, 1024) for n in (1, 4, 16)] == [(4096, 3000), (2048, 750), (0, 94 + 188 + 128)]
+    assert sum(unit.shard(16)) == 94 + 188 + 128
 
 
 def test_tensors_without_elements_join_the_last_bucket():

@@ -68,7 +68,7 @@ def sent_and_summed(x: GradientExchange, workers: int, sizes: list[int], bad: bo
     def rank(wire: Any) -> Any:
         setup = make_setup(x, wire, Sample())
         assert setup is not None
-        layout = Layout(tensors, x.description.dense(tensors))
+        layout = Layout(tensors, x.description.dense(tensors), x.description.format.block)
         own = torch.randn(offset, generator=torch.Generator().manual_seed(wire.rank))
         if bad and wire.rank == 0:
             own[0] = torch.nan
@@ -102,10 +102,12 @@ def test_bytes_by_hand() -> None:
     """3,000 int8 elements and 70 dense ones to two owners: a header of 32, a scale of 4 a block of 1,024."""
     plan = BucketPlan(3000, 1, 70)
     x = GradientExchange("int8", dense_bits=16)
-    halves, rest = (1536, 1464), (64, 6)  # whole 64s
-    for pull, back in ((True, [32 + 8 + n for n in halves]), (False, [32 + 2 * n for n in halves])):
+    halves, rest = (2048, 952), (64, 6)  # whole blocks, whole 64s
+    scales = (8, 4)
+    encoded = [32 + scale + n for scale, n in zip(scales, halves, strict=True)]
+    for pull, back in ((True, encoded), (False, [32 + 2 * n for n in halves])):
         traffic = describe(plan, x.description, "sharded", 2, compress_pull=pull, dense=BF16)
-        push = [32 + 8 + n for n in halves]
+        push = encoded
         for rank, other in ((0, 1), (1, 0)):
             flag = 4  # 2 (N-1)/N of one fp32
             sent = flag + push[other] + back[rank] + (32 + 2 * rest[other]) + (32 + 2 * rest[rank])
@@ -117,7 +119,7 @@ def test_a_step_with_a_nan_goes_dense_in_bfloat16_too() -> None:
     results = sent_and_summed(x, 2, [3000], bad=True)
     exact = torch.stack([own for *_, own in results]).mean(0)
     for sent, means, _ in results:
-        assert bool(means[0].isnan()) and sent == 4 + 2 * 32 + 2 * 3000
+        assert bool(means[0].isnan()) and sent == 4 + 2 * 32 + 2 * 3072  # whole blocks
         torch.testing.assert_close(means[1:], exact[1:], rtol=2**-6, atol=2**-7)
 
 

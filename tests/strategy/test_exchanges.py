@@ -24,9 +24,18 @@ CHUNK_ELEMENTS = 1 << 21
 """docs/wire-format.md: "A stream is cut into chunks of 2^21 elements"."""
 
 
-@given(st.integers(0, 10**6), st.sampled_from(["sharded", "parameter_server"]), st.integers(1, 600), st.integers(1, 600))
-def test_shards_cover_every_element_once(count, exchange, workers, servers):
-    bounds = owned_bounds(count, exchange, workers, min(workers, servers))
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["sharded", "parameter_server"]),
+    st.integers(1, 600),
+    st.integers(1, 600),
+    st.sampled_from([1, 64, 1024, 65536]),
+)
+def test_shards_cover_every_element_once(count, exchange, workers, servers, block):
+    bounds = owned_bounds(count, exchange, workers, min(workers, servers), block)
+    for start, stop in bounds:  # no block of a message, which begins with the shard, holds elements of two blocks of the stream
+        assert start in (stop, count) or start % block == 0 or start // block == (stop - 1) // block
+    assert max(stop - start for start, stop in bounds) < 2 * max(block, -(-count // min(workers, servers)), SHARD_ALIGN)
     assert len(bounds) == workers
     assert bounds[0][0] == 0
     assert bounds[-1][1] == count
@@ -52,7 +61,7 @@ def chunk_bounds(count: int) -> list[tuple[int, int]]:
 
 def of_one_chunk(exchange: str, fmt, count: int, n: int, back) -> Iterator[Message]:
     """Every message of one chunk among ``n`` ranks; the sum of k contributions is ``message_bytes(count, k)`` long."""
-    owned = [stop - start for start, stop in owned_bounds(count, exchange, n)]
+    owned = [stop - start for start, stop in owned_bounds(count, exchange, n, block=fmt.block)]
     if exchange == "allgather":
         for source, target in itertools.permutations(range(n), 2):
             yield "all_gather", source, target, length(fmt, count)
@@ -79,7 +88,9 @@ def messages(plan: BucketPlan, compression, exchange: str, n: int, local: int, c
         back = fmt if compress_pull else FP32
         # What stays dense beside an all-gather is cheaper at its owners.
         way = "sharded" if exchange == "allgather" and fmt != compression.format else exchange
-        parts = [stop - start for start, stop in owned_bounds(count, "sharded", local)] if local > 1 else [count]
+        parts = (
+            [stop - start for start, stop in owned_bounds(count, "sharded", local, block=fmt.block)] if local > 1 else [count]
+        )
         for lane, part in enumerate(parts):
             for start, stop in chunk_bounds(part) if local == 1 or members > 1 else ():
                 for name, source, target, size in of_one_chunk(way, fmt, stop - start, members, back):
@@ -126,7 +137,9 @@ def test_shares_and_sums_are_of_both_streams(how, packed, dense, local):
     name, exchange = how
     local = local if exchange == "hierarchical" else 1
     traffic = describe(BucketPlan(packed, 2, dense), COMPRESSIONS[name], exchange, 2 * local, local)
-    own = [max(stop - start for start, stop in owned_bounds(count, "sharded", local)) for count in (packed, dense)]
+    blocks = COMPRESSIONS[name].format.block, 1
+    owned = [owned_bounds(n, "sharded", local, block=b) for n, b in zip((packed, dense), blocks, strict=True)]
+    own = [max(stop - start for start, stop in bounds) for bounds in owned]
     assert traffic.largest == pytest.approx(min(max(own), CHUNK_ELEMENTS) / sum(own))
     assert traffic.inner.reduce == (local * sum(own) if local > 1 else 0)
 
@@ -186,7 +199,7 @@ def test_hierarchical_in_one_node_is_dense():
 
 
 def test_hierarchical_sends_its_share_between_nodes():
-    count = 64 * 8 * 100
+    count = 1024 * 8 * 10
     reduce, scales, push, pull, gather = describe(BucketPlan(count, 1, 0), COMPRESSIONS["int8"], "hierarchical", 8, 4).phases
     assert scales.sizes == (4,)
     assert reduce.sent_by_rank().tolist() == gather.sent_by_rank().tolist() == [3 * 4 * count // 4] * 8

@@ -47,8 +47,15 @@ class Codec(ABC):
     """True if codecs of ``summing`` hold sums exactly, without rounding."""
     agrees: ClassVar[bool] = False
     """True if ranks agree on a number for each tensor before encoding: the largest result of ``prepare``."""
+    pads_with_mean: ClassVar[bool] = False
+    """True if the scale of a block is a mean magnitude, which padding with zeros would change."""
 
     # Layout, defined by subclasses.
+
+    @property
+    def alignment(self) -> int:
+        """Elements that are coded together, as with one scale. Exchanges begin every tensor with such a block. 1: none."""
+        return 1
 
     def parameters(self) -> bytes:
         """Parameters that a decoder needs in addition to the body; at most 8 bytes."""

@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeVar
 
 from paceline.strategy.compression.compression import Compression, NamedShape, low_rank_factors
-from paceline.strategy.compression.formats import FP32, Format
+from paceline.strategy.compression.formats import FP32, Format, fills_blocks, whole_blocks
 
 T = TypeVar("T", bound=NamedShape)
 
@@ -26,6 +26,7 @@ class BucketPlan:
         dense: elements that the codec does not encode; they are sent as fp32 or bfloat16.
         factors: elements of the two low-rank factors that are sent instead of the compressed ones.
         shapes: for a sharded unit: each tensor's rows, elements per row, and True if it is compressed.
+        padding: zeros among the compressed elements, because every tensor begins with a block of its format.
     """
 
     compressed: int
@@ -33,6 +34,7 @@ class BucketPlan:
     dense: int
     factors: tuple[int, int] = (0, 0)
     shapes: tuple[tuple[int, int, bool], ...] = ()
+    padding: int = 0
 
     @property
     def elements(self) -> int:
@@ -52,9 +54,26 @@ class BucketPlan:
         )
         return compressed, dense
 
+    def encoded_shard(self, owners: int, block: int) -> tuple[int, int]:
+        """Return the elements of one owner's shard as they are sent: encoded ones with their padding, and dense ones.
+
+        A tensor whose shard is too small for ``block`` elements that are coded together is dense.
+        """
+        if not self.shapes:
+            compressed, dense = self.shard(owners)
+            return whole_blocks(compressed, block), dense
+        encoded = dense = 0
+        for rows, elements, packed in self.shapes:
+            shard = -(-rows // owners) * elements
+            if packed and fills_blocks(shard, block):
+                encoded += whole_blocks(shard, block)
+            else:
+                dense += shard
+        return encoded, dense
+
     def streams(self, compression: Compression, dense: Format = FP32) -> tuple[tuple[Format, int], ...]:
         """Formats and element counts in sending order: compressed elements first, then those in format ``dense``."""
-        return tuple((f, n) for f, n in ((compression.format, self.compressed), (dense, self.dense)) if n)
+        return tuple((f, n) for f, n in ((compression.format, self.compressed + self.padding), (dense, self.dense)) if n)
 
 
 def buckets(ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BUCKET_BYTES) -> list[list[T]]:
@@ -110,4 +129,5 @@ def plan_bucket(bucket: Sequence[NamedShape], compression: Compression, dense_na
         rank, rate = int(compression.option("rank")), compression.option("min_rate")
         pairs = [low_rank_factors(t.shape, rank, rate) or (0, 0) for t in packed]
         factors = sum(p for p, _ in pairs), sum(q for _, q in pairs)
-    return BucketPlan(compressed, len(packed), whole - compressed, factors)
+    padding = sum(whole_blocks(prod(t.shape), compression.format.block) for t in packed) - compressed
+    return BucketPlan(compressed, len(packed), whole - compressed, factors, padding=padding)

@@ -93,7 +93,8 @@ def describe_unit(
     owners = members or world_size
     if owners < world_size:
         return _between_copies(plan, x, compression, precision, world_size, owners)
-    columns, rest = plan.shard(owners), dense_format(x.dense_bits)
+    block = compression.format.block
+    columns, rest = plan.encoded_shard(owners, block), dense_format(x.dense_bits)
     if not isinstance(x.exchange, ChunkedExchange):  # bfloat16 by the engine: FSDP2 reduces dense gradients
         size = owners * compression.format.push_bytes(sum(columns))
         passes = CodecWork(encode=owners * sum(columns), decode=sum(columns))
@@ -101,12 +102,12 @@ def describe_unit(
             (), (Phase("reduce_scatter", (size,), world_size, "scatter"),), (), passes, CodecWork(), CodecWork(), 1, 1.0
         )
     local = x.ranks_per_node
-    rows = owners // local
+    rows, real = owners // local, sum(plan.shard(owners))
     before: tuple[Phase, ...] = ()
     adding = CodecWork()
     if local > 1:
-        before = (Phase("inner_reduce", (rest.push_bytes(rows * sum(columns)),), world_size, "push", local),)
-        adding = CodecWork(reduce=rows * sum(columns) * local)
+        before = (Phase("inner_reduce", (rest.push_bytes(rows * real),), world_size, "push", local),)
+        adding = CodecWork(reduce=rows * real * local)
     if rows == 1:
         return Traffic(before, (), (), CodecWork(), CodecWork(), adding, 0, 1.0)
     if compression.lossy and columns[0]:
@@ -115,7 +116,7 @@ def describe_unit(
     lanes: dict[tuple[str, Pattern], tuple[int, int]] = {}
     chunks = largest = 0
     for fmt, count in ((compression.format, columns[0]), (rest, columns[1])):
-        for start, stop in column_bounds(count, rows):
+        for start, stop in column_bounds(count, rows, fmt.block):
             chunks, largest = chunks + 1, max(largest, stop - start)
             for key, size, rounds in _chunk(stop - start, fmt, x.exchange, rows):
                 sent, turns = lanes.get(key, (0, 0))
@@ -125,7 +126,7 @@ def describe_unit(
     )
     work = [CodecWork(encode=rows * count, reduce=rows * count) for count in columns]
     packed, dense = (work[0], work[1]) if compression.format != FP32 else (CodecWork(), work[0].plus(work[1]))
-    copied = CodecWork(encode=rows * sum(columns), reduce=sum(columns))
+    copied = CodecWork(encode=rows * real, reduce=real)
     return Traffic(before, chunked, (), packed, dense, adding, chunks, largest / max(1, sum(columns)), copied)
 
 
@@ -139,10 +140,10 @@ def _between_copies(
     plan: BucketPlan, x: GradientExchange, compression: Compression, precision: str, world_size: int, owners: int
 ) -> Traffic:
     """Return the traffic of HSDP: the engine reduces in a group, then the exchange runs between copies."""
-    columns, copies = plan.shard(owners), world_size // owners
-    whole = int(min(BYTES_PER_ELEMENT[precision], x.dense_bits / 8) * owners * sum(columns))
+    columns, copies = plan.encoded_shard(owners, compression.format.block), world_size // owners
+    whole = int(min(BYTES_PER_ELEMENT[precision], x.dense_bits / 8) * owners * sum(plan.shard(owners)))
     inner = Phase("inner_reduce", (whole,), world_size, "scatter", owners)
-    shard = BucketPlan(columns[0], plan.tensors, columns[1])
+    shard = BucketPlan(columns[0], plan.tensors if columns[0] else 0, columns[1])
     rest = dense_format(x.dense_bits)
     between = x.exchange.describe(shard, compression, copies, compress_pull=x.compress_pull, servers=x.servers, dense=rest)
     spread = _spread(between, copies, owners)

@@ -74,6 +74,11 @@ class Blocked(Codec):
         """log2 of the block."""
         return int(self.block).bit_length() - 1
 
+    @property
+    def alignment(self) -> int:
+        """A block; see ``Codec``."""
+        return self.block
+
     def parameters(self) -> bytes:
         """The block size as its log2."""
         return bytes([self.log2_block])

@@ -44,6 +44,11 @@ class InceptionnScaled(PowerBound):
 
     bound: float = 2.0**-6
 
+    @property
+    def alignment(self) -> int:
+        """A block; see ``Codec``."""
+        return BLOCK
+
     def body_range(self, count: int) -> tuple[int, int]:
         """Return the range of a body's bytes: from exponents alone (all values zero) to 18 bits a value, or 10 for bounds from
         2**-6."""

@@ -25,6 +25,7 @@ class Sign(Blocked):
 
     name: ClassVar[str] = "sign"
     code: ClassVar[int] = 9
+    pads_with_mean: ClassVar[bool] = True
 
     def code_bytes(self, count: int) -> int:
         """Return the bytes of the codes: one bit per element."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from paceline.errors import UserError, check_count, check_flag, shown
 from paceline.hardware.device import Fact
 from paceline.strategy.compression.compression_options import Given, Option, Values, resolve
-from paceline.strategy.compression.formats import FP32, Format, PayloadBound
+from paceline.strategy.compression.formats import FP32, Format, PayloadBound, fills_blocks
 
 MEASURED = "median of 15 calls on 100 MB, one core of an AMD EPYC with AVX-512; benchmarks/results/codec_speed.csv"
 ASSUMED = "assumption, not measured"
@@ -217,7 +217,10 @@ class Compression:
         if self.low_rank:
             rank, rate = int(self.option("rank")), self.option("min_rate")
             return {t.name: "its factors would be no smaller" for t in tensors if not low_rank_factors(t.shape, rank, rate)}
-        return self.rule.dense(tensors) if self.rule else {}
+        reasons = dict(self.rule.dense(tensors)) if self.rule else {}
+        block = self.format.block
+        small = (t.name for t in tensors if block > 1 and not fills_blocks(prod(t.shape), block))
+        return dict.fromkeys(small, f"less than a quarter of a block of {block}") | reasons
 
 
 def _restored(name: str, values: Values, level: PayloadBound, rule: DenseRule | None, error_feedback: bool) -> Compression:

@@ -42,6 +42,7 @@ class Format:
         kept: share of the elements that are sent, in millionths, each with ``element_bits`` and its index; 0: all.
         spread: range of the bits; None if the length depends only on the number of elements.
         in_card: True if a network card encodes, packet by packet: hosts send fp32 of known length.
+        block: elements that are coded together, as with one scale. Every tensor begins with a block; see ``whole_blocks``.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Format:
     kept: int = 0
     spread: Spread | None = None
     in_card: bool = False
+    block: int = 1
 
     @property
     def tells_sizes(self) -> bool:
@@ -87,6 +89,20 @@ class Format:
             block = sum(size for run, size in self.headers if (run, size) != DIRECTORY)
             return card_frames.message_bytes(count, self.element_bits, block, HEADER_BYTES)
         return HEADER_BYTES + self.pull_bytes(count, contributions) if count else 0
+
+
+def whole_blocks(count: int, block: int) -> int:
+    """Return the elements of a tensor of ``count`` elements that is padded with zeros to whole blocks."""
+    return -(-count // block) * block
+
+
+MOST_PADDED = 4
+"""Largest ratio of a tensor in whole blocks to the tensor."""
+
+
+def fills_blocks(count: int, block: int) -> bool:
+    """Return whether a tensor is worth its last block. Below a quarter of one it is sent dense, in at most ``block`` bytes."""
+    return MOST_PADDED * count >= block
 
 
 FP32 = Format("fp32", 32)
@@ -138,7 +154,11 @@ def inceptionn_scaled(options: Mapping[str, float]) -> Format:
     beyond_half, beyond_byte = (erfc(units * unit / sqrt(2)) for units in (0.5, 127.5))
     source = "expected for normal values; the ends are the format's own"
     fmt = Format(
-        "inceptionn-scaled", 2 + 8 * beyond_half + (8 * beyond_byte if k >= 7 else 0), 8, headers=(DIRECTORY, EXPONENTS)
+        "inceptionn-scaled",
+        2 + 8 * beyond_half + (8 * beyond_byte if k >= 7 else 0),
+        8,
+        headers=(DIRECTORY, EXPONENTS),
+        block=EXPONENTS[0],
     )
     return _measured(replace(fmt, spread=Spread(2.0, most, most, source)), options["ratio"])
 
@@ -157,12 +177,14 @@ def _exponent(bound: float) -> int:
 
 def whole_numbers(name: str, bits: int, options: Mapping[str, float]) -> Format:
     """Return a format of ``bits``-bit integers with one fp32 scale per block."""
-    return Format(name, bits, 8 // bits, headers=((int(options["block"]), SCALE_BYTES),))
+    block = int(options["block"])
+    return Format(name, bits, 8 // bits, headers=((block, SCALE_BYTES),), block=block)
 
 
 def sign(options: Mapping[str, float]) -> Format:
     """Return a format of one bit per element and one fp32 scale per block."""
-    return Format("sign", 1, 8, headers=((int(options["block"]), SCALE_BYTES),))
+    block = int(options["block"])
+    return Format("sign", 1, 8, headers=((block, SCALE_BYTES),), block=block)
 
 
 def topk(options: Mapping[str, float]) -> Format:

@@ -138,7 +138,7 @@ class ChunkedExchange(Exchange):
         chunks, largest, inner_own = 0, 0, 0
         inner = np.zeros((members, local), dtype=np.int64)
         for fmt, count in plan.streams(compression, dense):
-            parts = [count] if local == 1 else shard_sizes(count, local)
+            parts = [count] if local == 1 else shard_sizes(count, local, block=fmt.block)
             inner += dense.push_bytes(parts[0])  # the engine's collectives need equal shares: the last are padded
             inner_own += parts[0]
             if members == 1 and local > 1:  # one node: nothing is encoded
@@ -148,7 +148,7 @@ class ChunkedExchange(Exchange):
             sent_as = replace(fmt, in_card=True) if in_card and fmt != FP32 else fmt
             back = None if compress_pull else dense
             columns = [_stream(part, sent_as, carrier, members, back, servers) for part in parts]
-            by_hosts = _stream(parts[0], FP32, carrier, members, back, servers) if in_card else None
+            by_hosts = _stream(parts[0], replace(FP32, block=fmt.block), carrier, members, back, servers) if in_card else None
             for place, lane in enumerate(columns[0].lanes):
                 every = [column.lanes[place] for column in columns]
                 sizes = np.stack([x.sizes for x in every], axis=1).reshape(

@@ -31,7 +31,7 @@ class Ring(ChunkedExchange):
         """Return the two rounds of one chunk; see ``ChunkedExchange.chunk``."""
         del back, servers
         n = members
-        blocks = np.array(shard_sizes(count, n), dtype=np.int64)
+        blocks = np.array(shard_sizes(count, n, block=fmt.block), dtype=np.int64)
         lengths = _lengths(blocks, fmt)
         sent, ranks = np.zeros(n, np.int64), np.arange(n)
         for _, hops in groupby(range(1, n), key=fmt.pull_bits):  # blocks of equal width that a rank sends follow each other

@@ -18,7 +18,7 @@ class PushPull(ChunkedExchange):
 
     def chunk(self, count: int, fmt: Format, members: int, back: Format | None, servers: int) -> ChunkTraffic:
         """Return the push and the pull of one chunk; see ``ChunkedExchange.chunk``."""
-        owned = shard_sizes(count, members, self.owners(members, servers))
+        owned = shard_sizes(count, members, self.owners(members, servers), fmt.block)
         pulled = back or fmt
         messages = [int(size > 0) for size in owned]
         lanes = [

@@ -58,27 +58,36 @@ class Traffic:
         return self.before + self.chunked + self.after
 
 
-def shard_bounds(count: int, workers: int, owners: int = 0) -> list[tuple[int, int]]:
+def shard_bounds(count: int, workers: int, owners: int = 0, block: int = 1) -> list[tuple[int, int]]:
     """Return ``(start, stop)`` of the elements that each worker owns, in whole blocks. The last may be short or empty.
 
     Args:
         owners: number of workers that own a shard, spread evenly: rank ``i workers // owners`` is owner i. 0: all.
+        block: elements that are coded together. A shard is whole blocks, or a power of two within one.
     """
     owners = owners or workers
-    chunk = -(-count // (owners * SHARD_ALIGN)) * SHARD_ALIGN
+    chunk = _in_blocks(-(-count // owners), block)
     owned = [((rank + 1) * owners - 1) // workers + 1 for rank in range(-1, workers)]  # shards up to each rank
     return [(min(before * chunk, count), min(now * chunk, count)) for before, now in pairwise(owned)]
 
 
-def shard_sizes(count: int, workers: int, owners: int = 0) -> list[int]:
+def _in_blocks(least: int, block: int) -> int:
+    """Return the size of a shard of at least ``least`` elements; see ``shard_bounds``."""
+    if block > SHARD_ALIGN and least < block:
+        return max(SHARD_ALIGN, 1 << (least - 1).bit_length()) if least else 0
+    return -(-least // max(block, SHARD_ALIGN)) * max(block, SHARD_ALIGN)
+
+
+def shard_sizes(count: int, workers: int, owners: int = 0, block: int = 1) -> list[int]:
     """Return the number of elements that each worker owns; see ``shard_bounds``."""
-    return [stop - start for start, stop in shard_bounds(count, workers, owners)]
+    return [stop - start for start, stop in shard_bounds(count, workers, owners, block)]
 
 
-def column_bounds(columns: int, rows: int) -> list[tuple[int, int]]:
+def column_bounds(columns: int, rows: int, block: int = 1) -> list[tuple[int, int]]:
     """Return ``(start, stop)`` of the columns of each chunk of a matrix with a row for each owner.
 
-    A chunk has at most ``CHUNK_ELEMENTS`` in all rows together, and whole blocks.
+    A chunk has at most ``CHUNK_ELEMENTS`` in all rows together, but at least one block a row, and whole blocks.
     """
-    size = max(1, CHUNK_ELEMENTS // (rows * SHARD_ALIGN)) * SHARD_ALIGN
+    step = max(block, SHARD_ALIGN)
+    size = max(1, CHUNK_ELEMENTS // (rows * step)) * step
     return [(start, min(start + size, columns)) for start in range(0, columns, size)]

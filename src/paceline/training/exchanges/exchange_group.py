@@ -113,6 +113,7 @@ def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = Fal
         gather(others, kept)
         if inner is not None:
             gather(compressed, packed)
+            _clear(packed, layout.gaps)
     if inner is None:
         sums = _between_nodes(setup, gradients, _Share(compressed, packed, kept, 0), dense)
         if not sums.divided:
@@ -135,7 +136,7 @@ def share(setup: ExchangeSetup, layout: Layout) -> tuple[int, int]:
     """Return ``(start, stop)`` of the compressed elements that this rank sends: all of them, or its share within the node."""
     if setup.inner is None:
         return 0, layout.compressed
-    size = _padded(setup, layout.compressed) // setup.inner.world_size
+    size = _padded(setup, layout.compressed, setup.codec.alignment) // setup.inner.world_size
     return min(size * setup.inner.rank, layout.compressed), min(size * (setup.inner.rank + 1), layout.compressed)
 
 
@@ -147,14 +148,15 @@ def room(setup: ExchangeSetup, layout: Layout) -> int:
 
 
 def _rooms(setup: ExchangeSetup, layout: Layout) -> list[int]:
-    whole = [_padded(setup, layout.compressed), _padded(setup, layout.total - layout.compressed)]
+    rest = layout.total - layout.compressed
+    whole = [_padded(setup, layout.compressed, setup.codec.alignment), _padded(setup, rest, 1)]
     return whole if setup.inner is None else [*whole, *(count // setup.inner.world_size for count in whole)]
 
 
-def _padded(setup: ExchangeSetup, count: int) -> int:
+def _padded(setup: ExchangeSetup, count: int, block: int) -> int:
     if setup.inner is None:
         return count
-    return shard_bounds(count, setup.inner.world_size)[0][1] * setup.inner.world_size
+    return shard_bounds(count, setup.inner.world_size, block=block)[0][1] * setup.inner.world_size
 
 
 class _Share(NamedTuple):
@@ -252,6 +254,7 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
     agreement = _agree(setup, gradients.layout, share, dense, lossless)
     if not agreement.fit and not lossless:
         gather(share.parts, share.packed)
+        _clear(share.packed, _gaps(gradients, share))
         _run(setup, (_dense(setup, share.packed), False), (_dense(setup, share.kept), False))
         return _Sums(False)
     in_place = _in_place(setup, gradients, share, agreement)
@@ -301,19 +304,32 @@ def _compressed(
     """Return the gradients as a stream, and the value of 1 in each tensor's sum."""
     codec, packed, layout = setup.codec, share.packed, gradients.layout
     draws, first = _draws(setup, gradients, share)
+    gaps = _gaps(gradients, share)
     if codec.agrees:
         scalings = _scalings(setup, gradients, share, agreement)
         _scale(share, scalings)
         return CodecStream(codec, packed, draws, first, exact=setup.dense), [scaling.unit for scaling in scalings]
     if setup.feedback is not None:
         owed = setup.feedback.compensate(layout, share.start, share.parts, packed)
-        return CodecStream(codec, packed, draws, first, *owed, exact=setup.dense), ()
+        return CodecStream(codec, packed, draws, first, *owed, exact=setup.dense, gaps=gaps), ()
     gather(share.parts, packed)
+    _clear(packed, gaps)
     if setup.guard is not None:
         setup.guard.watch(codec, share.parts, gradients.step)
     if setup.card is not None:
         return CardStream(codec, packed, setup.workers), ()
-    return CodecStream(codec, packed, draws, first, exact=setup.dense), ()
+    return CodecStream(codec, packed, draws, first, exact=setup.dense, gaps=gaps), ()
+
+
+def _gaps(gradients: Gradients, share: _Share) -> list[tuple[int, int]]:
+    """Return the padding of the share."""
+    return gradients.layout.gaps_in(share.start, share.start + share.packed.numel())
+
+
+def _clear(packed: torch.Tensor, gaps: Sequence[tuple[int, int]]) -> None:
+    """Set the padding to zero."""
+    if gaps:
+        torch._foreach_zero_([packed[start:stop] for start, stop in gaps])
 
 
 def _in_place(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> Stream | None:
@@ -325,7 +341,7 @@ def _in_place(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreeme
         scalings = _scalings(setup, gradients, share, agreement)
         return TernaryStream(setup.codec, share.parts, scalings, *draws, setup.workers)
     if integer_stream.fits(setup.codec, share.parts) and setup.feedback is None and setup.card is None:
-        return IntegerStream(setup.codec, share.parts, *draws, setup.workers)
+        return IntegerStream(setup.codec, share.parts, *draws, setup.workers, _gaps(gradients, share))
     return None
 
 

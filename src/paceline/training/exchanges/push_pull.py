@@ -24,7 +24,8 @@ def push_pull(
     ``compress_pull`` the sums are sent as fp32.
     """
     n, me = wire.world_size, wire.rank
-    bounds = [(start + a, start + b) for a, b in shard_bounds(stop - start, n, exchange.owners(n, servers=1))]
+    shards = shard_bounds(stop - start, n, exchange.owners(n, servers=1), stream.block)
+    bounds = [(start + a, start + b) for a, b in shards]
     others = [rank for rank in range(n) if rank != me]
     mine, sizes = bounds[me], [stop - start for start, stop in bounds]
 

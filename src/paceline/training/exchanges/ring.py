@@ -16,7 +16,7 @@ def ring(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffers = F
     """
     n, me = wire.world_size, wire.rank
     left = (me - 1) % n
-    blocks = [(start + a, start + b) for a, b in shard_bounds(stop - start, n)]
+    blocks = [(start + a, start + b) for a, b in shard_bounds(stop - start, n, block=stream.block)]
     for hop in range(1, n):
         out, into = blocks[(me - hop + 1) % n], blocks[(me - hop) % n]
         with wire.meter.span("encode", "codec"), sent_by(wire, left):  # some streams read what arrived only now

@@ -65,7 +65,7 @@ def reduce_to_owners(streams: list[Stream], wire: Wire, exchange: Exchange) -> N
     pipeline(
         _with_buffers(exchange, stream, [(row + a, row + b) for row in _starts(stream, wire)], wire)
         for stream in streams
-        for a, b in column_bounds(stream.count // wire.world_size, wire.world_size)
+        for a, b in column_bounds(stream.count // wire.world_size, wire.world_size, stream.block)
     )
 
 

@@ -179,11 +179,12 @@ def test_rows_by_another_dimension() -> None:
 @pytest.mark.parametrize("exchange", NAMES)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_bytes_sent_are_bytes_described(workers: int, exchange: str, bits: int) -> None:
-    """Of two compressed tensors and a dense one, as fp32 or as bfloat16; its error is half a last place each."""
-    shapes, dense = specs([(7, 5), (130, 9), (33, 2)]), {"t2"}
+    """Of compressed tensors, one too small for a block, and a dense one, as fp32 or as bfloat16; its error is half a last place
+    each."""
+    shapes, dense = specs([(7, 5), (130, 9), (33, 2), (300, 9)]), {"t2"}
     x = GradientExchange("int8", exchange, dense_bits=bits)
-    tensors = sharded(shapes, [0] * 3, workers)
-    layout, rows = UnitLayout(tensors, dense), matrices(tensors, workers, 1)
+    tensors = sharded(shapes, [0] * 4, workers)
+    layout, rows = UnitLayout(tensors, dense, x.description.format.block), matrices(tensors, workers, 1)
 
     def rank(wire: Any) -> tuple[int, torch.Tensor]:
         setup = OwnerSetup(codec=codecs.get("int8"), exchange=EXCHANGES[exchange], world=wire, outer=wire, dense=dense_codec(x))

@@ -235,7 +235,8 @@ def draws_of_a_step(rank: int, workers: int) -> dict[str, Any]:
     attach(model, "int8", gather_bits=8, exchange="sharded", min_elements=0, dense=[])
 
     def encode(codec: Any, values: Any, key: codecs.Key, start: int = 0, **more: Any) -> Any:
-        drawn.append((tuple(key), start, start + len(values)))
+        if codec.name == "int8":  # dense numbers draw nothing
+            drawn.append((tuple(key), start, start + len(values)))
         return plain(codec, values, key, start, **more)
 
     def look(name: str, layer: Any) -> None:

@@ -40,6 +40,21 @@ def test_a_layout_does_not_depend_on_the_order(sizes: list[int], data: st.DataOb
         assert other.pieces == layout.pieces and other.first == layout.first
 
 
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=8), st.sampled_from([1, 64, 256]))
+def test_every_compressed_tensor_begins_with_a_block(sizes: list[int], block: int) -> None:
+    layout = Layout(model(sizes), {"t0"}, block)
+    packed = [piece for piece in layout.pieces if piece.stop <= layout.compressed and piece.start < piece.stop]
+    assert all(start % block == 0 for _, start, _ in packed)
+    assert {t.name for t, *_ in packed} >= {t.name for t in model(sizes) if t.name != "t0" and 4 * t.elements >= max(block, 4)}
+    assert layout.compressed == sum(-(-t.elements // block) * block for t, *_ in packed)
+    assert layout.total - layout.compressed == sum(sizes) - sum(t.elements for t, *_ in packed)
+    covered = sorted([(start, stop) for _, start, stop in packed] + layout.gaps)
+    assert [start for start, _ in covered] == [0, *(stop for _, stop in covered[:-1])][: len(covered)]
+    first, last = layout.compressed // 3, layout.compressed // 2
+    inside = sum(stop - start for start, stop in layout.gaps_in(first, last))
+    assert inside + sum(stop - start for _, start, stop in layout.packed(first, last)) == last - first
+
+
 @given(SIZES, st.integers(0, 40), st.integers(0, 40))
 def test_a_window_has_every_compressed_element_once(sizes: list[int], start: int, length: int) -> None:
     layout = Layout(model(sizes), {"t0"})

@@ -17,7 +17,7 @@ from torch import nn
 from distributed import launch
 from each_row import each_row
 from paceline.models.vision.cifar import cifar10_terngrad
-from paceline.strategy import BucketPlan, GradientExchange
+from paceline.strategy import COMPRESSIONS, BucketPlan, GradientExchange
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup
 from paceline.training.exchanges.gradients.error_feedback import Feedback
@@ -47,7 +47,7 @@ def exchanged(wire: Wire) -> dict[str, Any]:
         described = GradientExchange(name, exchange)
         setup = make_setup(described, wire, Sample())
         assert setup is not None
-        layout = Layout(tensors[::-1], described.description.dense(tensors))
+        layout = Layout(tensors[::-1], described.description.dense(tensors), described.description.format.block)
         flat = torch.empty(room(setup, layout))
         wire.meter.begin_step()
         for step in range(STEPS):
@@ -220,7 +220,7 @@ def test_nodes_send_what_is_described(
     assert flat is not None
     offsets = itertools.accumulate((*packed, *dense), initial=0)
     tensors = [TensorSpec(f"t{n}", (count,), at) for n, (count, at) in enumerate(zip((*packed, *dense), offsets, strict=False))]
-    layout = Layout(tensors, [tensor.name for tensor in tensors[len(packed) :]])
+    layout = Layout(tensors, [tensor.name for tensor in tensors[len(packed) :]], described.description.format.block)
 
     def sent(wire: LocalWire, inner: LocalWire | None, outer: LocalWire) -> int:
         encoded = inner is None or members > 1
@@ -238,6 +238,42 @@ def test_nodes_send_what_is_described(
             torch.testing.assert_close(parts[name], wire.all_reduce(expected[name]).wait() / ranks, rtol=1e-5, atol=1e-8)
         return count
 
-    plan = BucketPlan(sum(packed), len(packed), sum(dense))
+    plan = BucketPlan(sum(packed), len(packed), sum(dense), padding=layout.compressed - sum(packed))
     phases = describe(plan, described.description, "hierarchical", ranks, local).phases
     assert in_nodes(LocalGroup(ranks), local, sent) == [sum(phase.sent(rank) for phase in phases) for rank in range(ranks)]
+
+
+BLOCKED = [c.name for c in COMPRESSIONS.values() if c.format.block > 1]
+"""Compressions whose elements are coded in blocks."""
+
+
+@each_row("compression", BLOCKED)
+@each_row("exchange", ["sharded", "ring", "allgather", "hierarchical"])
+def test_a_small_tensor_takes_no_noise_from_its_large_neighbour(compression: str, exchange: str) -> None:
+    """Its error next to a tensor of 4,096 times its scale is that next to one of its own scale."""
+    sizes, local = (1500, 1300), 2 if exchange == "hierarchical" else 1
+    described = GradientExchange(compression, "sharded" if exchange == "hierarchical" else exchange)
+    tensors = [TensorSpec(name, (size,), at) for name, size, at in zip("ab", sizes, (0, sizes[0]), strict=True)]
+    layout = Layout(tensors, (), described.description.format.block)
+
+    def error(scale: float) -> float:
+        group = LocalGroup(2 * local)
+
+        def mean(wire: LocalWire, inner: LocalWire | None, outer: LocalWire) -> tuple[torch.Tensor, torch.Tensor]:
+            setup = make_setup(described, LocalWire(LocalGroup(1), 0), Sample())
+            assert setup is not None
+            setup = replace(setup, world=wire, outer=outer, inner=inner)
+            generator = torch.Generator().manual_seed(wire.rank)
+            parts = {t.name: torch.randn(t.elements, generator=generator) for t in tensors}
+            parts["a"] *= scale
+            own = parts["b"].clone()
+            work = torch.full((room(setup, layout),), torch.nan)
+            exchange_group(setup, Gradients(layout=layout, parts=parts, workspace=work, seed=7, step=0))
+            return own, parts["b"]
+
+        results = in_nodes(group, local, mean)
+        exact = torch.stack([own for own, _ in results]).mean(0)
+        assert all(torch.equal(got, results[0][1]) for _, got in results)
+        return float((results[0][1] - exact).norm() / exact.norm())
+
+    assert error(4096.0) <= 1.05 * error(1.0)

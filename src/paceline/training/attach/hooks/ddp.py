@@ -271,7 +271,7 @@ class Hook(HookBase):
     def _layout(self, tensors: Sequence[TensorSpec]) -> Layout:
         names = tuple(sorted(t.name for t in tensors))
         if names not in self._layouts:
-            self._layouts[names] = Layout(tensors, self.dense)
+            self._layouts[names] = Layout(tensors, self.dense, self.gradient_exchange.description.format.block)
         return self._layouts[names]
 
     def _pay(self, parts: Mapping[str, torch.Tensor], unused: set[str]) -> None:

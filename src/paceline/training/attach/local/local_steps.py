@@ -82,8 +82,9 @@ class LocalSync:
         self.setup = make_setup(gradient_exchange, self.wire, self.sample)
         if self.feedback is not None:
             self.feedback.decay = local.residual_decay
+        block = gradient_exchange.description.format.block
         self.fragments = [
-            Fragment(part, [parameters[t.name] for t in part], Layout(part, self.dense), local)
+            Fragment(part, [parameters[t.name] for t in part], Layout(part, self.dense, block), local)
             for part in local.split(self.tensors)
         ]
         self.buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}

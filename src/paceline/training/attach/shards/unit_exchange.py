@@ -20,6 +20,7 @@ import torch.distributed as dist
 from paceline.codecs import Codec, Key
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.reference.dense import Bf16, Fp32
+from paceline.strategy.compression.formats import fills_blocks, whole_blocks
 from paceline.strategy.exchanges import Exchange
 from paceline.training.exchanges.gradients.gradient_statistics import LARGEST, is_finite, moments, peak
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
@@ -86,25 +87,29 @@ class UnitLayout:
     Attributes:
         tensors: the unit's tensors in FSDP2's order.
         columns: elements of a row.
-        compressed: elements of a row in the codec's format; the others are dense.
+        compressed: elements of a row in the codec's format, padding included; the others are dense.
         packed, kept: each compressed, and each dense tensor with its columns in the buffer of its kind.
+        gaps: columns of the padding behind each compressed tensor; see ``tensor_layout.Layout``.
     """
 
-    def __init__(self, tensors: Sequence[ShardedTensor], dense: Collection[str]) -> None:
+    def __init__(self, tensors: Sequence[ShardedTensor], dense: Collection[str], block: int = 1) -> None:
         self.tensors = tuple(tensors)
         self.columns = sum(t.shard for t in tensors)
-        self.packed, self.compressed = _placed([t for t in tensors if t.name not in dense])
-        self.kept, self.dense = _placed([t for t in tensors if t.name in dense])
+        encoded = {t.name for t in tensors if t.name not in dense and (block == 1 or fills_blocks(t.shard, block))}
+        self.packed, self.compressed = _placed([t for t in tensors if t.name in encoded], block)
+        self.kept, self.dense = _placed([t for t in tensors if t.name not in encoded], 1)
+        ends = (columns.stop for _, columns in self.packed)
+        self.gaps = [(end, whole_blocks(end, block)) for end in ends if end % block]
 
 
 _Placed = list[tuple[ShardedTensor, slice]]
 
 
-def _placed(tensors: Sequence[ShardedTensor]) -> tuple[_Placed, int]:
+def _placed(tensors: Sequence[ShardedTensor], block: int) -> tuple[_Placed, int]:
     at, placed = 0, []
     for tensor in tensors:
         placed.append((tensor, slice(at, at + tensor.shard)))
-        at += tensor.shard
+        at += whole_blocks(tensor.shard, block)
     return placed, at
 
 
@@ -185,11 +190,13 @@ def reduce_unit(
         mine = _own_places(setup, gradients.matrix)
         if rows == 1:  # one node: nothing to compress
             return mine[0], is_finite(mine)
-        buffer = room(rows * layout.columns)
+        buffer = room(rows * (layout.compressed + layout.dense))
         packed = buffer[: rows * layout.compressed].view(rows, layout.compressed)
         kept = buffer[rows * layout.compressed :].view(rows, layout.dense)
         for tensor, columns in layout.kept:
             kept[:, columns] = mine[:, tensor.start : tensor.start + tensor.shard]
+        for start, stop in layout.gaps:
+            packed[:, start:stop] = 0
     parts = [mine[:, t.start : t.start + t.shard] for t, _ in layout.packed]
     lossless = isinstance(setup.codec, Fp32 | Bf16) or not parts  # fp32 and bf16 have NaN and infinity
     scalings = [] if lossless else _agree(setup, layout, parts, kept, dense)
@@ -254,6 +261,8 @@ def _compressed(
 ) -> CodecStream:
     """Return the compressed columns as a stream of rows."""
     flat, owed, left = packed.view(-1), gradients.owed, gradients.left
+    starts = range(0, flat.numel(), max(1, layout.compressed))
+    gaps = [(row + start, row + stop) for row in starts for start, stop in layout.gaps] if setup.codec.pads_with_mean else []
     if owed is None or left is None:
         for index, ((_, columns), part) in enumerate(zip(layout.packed, parts, strict=True)):
             here = packed[:, columns]
@@ -262,13 +271,14 @@ def _compressed(
                 here.mul_(scalings[index].factor)
             else:
                 here.copy_(part)
-        return CodecStream(setup.codec, flat, gradients.draws, gradients.first)
+        return CodecStream(setup.codec, flat, gradients.draws, gradients.first, gaps=gaps)
     for (_, columns), part in zip(layout.packed, parts, strict=True):
         if owed.velocity is not None and left.velocity is not None:
             part = torch.mul(owed.velocity[:, columns], setup.momentum, out=left.velocity[:, columns]).add_(part)
         torch.add(owed.residual[:, columns], part, out=left.residual[:, columns])
     velocity = None if left.velocity is None else left.velocity.view(-1)
-    return CodecStream(setup.codec, flat, gradients.draws, gradients.first, left.residual.view(-1), velocity)
+    residual = left.residual.view(-1)
+    return CodecStream(setup.codec, flat, gradients.draws, gradients.first, residual, velocity, gaps=gaps)
 
 
 def _run(setup: OwnerSetup, *streams: CodecStream) -> None:

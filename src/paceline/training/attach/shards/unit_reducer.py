@@ -13,6 +13,7 @@ import torch
 from paceline.codecs import Key, key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.strategy.compression.formats import MOST_PADDED
 from paceline.training.attach.shards.fsdp_units import Unit
 from paceline.training.attach.shards.sharded_state import KINDS, Holding, mesh_of
 from paceline.training.attach.shards.unit_exchange import (
@@ -153,8 +154,9 @@ class OwnerReducer(UnitReducer):
     ) -> None:
         self.world = self.replicas = setup.world
         self.device = unit.device
-        self.setup, self.layout = setup, UnitLayout(unit.tensors, dense)
-        self._owners, self._first, self._room = unit.owners, unit.first, workspace
+        self.setup, self.layout = setup, UnitLayout(unit.tensors, dense, setup.codec.alignment)
+        self._owners, self._room = unit.owners, workspace
+        self._first = unit.first * (MOST_PADDED if setup.codec.alignment > 1 else 1)
         self._exchange, self._feedback = exchange, exchange.description.error_feedback
         self._alone = setup.rows == 1
         self.encodes = exchange.description.lossy and bool(self.layout.packed) and not self._alone
@@ -271,10 +273,11 @@ class ReplicaReducer(UnitReducer):
     ) -> None:
         self.world, self.replicas, self.setup = world, replicas, setup
         self.device = setup.device(unit.device) if setup else world.device
-        self._exchange, self._unit, self.dense = exchange, unit, dense
+        self._exchange, self._unit = exchange, unit
         self.narrow = torch.bfloat16 if exchange.dense_bits == 16 else None
         first = unit.first + world.rank * unit.columns
-        self.layout = Layout([TensorSpec(t.name, (t.shard,), first + t.start) for t in unit.tensors], dense)
+        specs = [TensorSpec(t.name, (t.shard,), first + t.start) for t in unit.tensors]
+        self.layout = Layout(specs, dense, exchange.description.format.block)
         self._workspace = torch.empty(0, dtype=torch.float32)
         self._collected: torch.Tensor | None = None  # sums inside the group of shards of passes that held
         self.encodes = setup is not None and self.layout.compressed > 0 and exchange.description.lossy
@@ -341,7 +344,8 @@ class ReplicaReducer(UnitReducer):
     @property
     def compressed(self) -> Sequence[ShardedTensor]:
         """Tensors that a codec encodes; see ``UnitReducer``."""
-        return [t for t in self._unit.tensors if t.name not in self.dense]
+        encoded = {piece.tensor.name for piece in self.layout.packed(0, self.layout.compressed)}
+        return [t for t in self._unit.tensors if t.name in encoded]
 
     @cached_property
     def holding(self) -> Holding | None:

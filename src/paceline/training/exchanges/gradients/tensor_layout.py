@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from paceline.strategy.compression.formats import MOST_PADDED, fills_blocks, whole_blocks
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
@@ -55,22 +57,36 @@ class Layout:
 
     The given order does not matter, because the order of DDP's first step differs from that of later ones.
 
+    Args:
+        block: elements that are coded together. Each compressed tensor begins with a block, so that none holds elements of two.
+            A tensor too small for a block is dense.
+
     Attributes:
         pieces: slice of every tensor.
-        compressed, total: number of compressed elements, and of all elements.
-        first: smallest index among all trained elements, at which the draws of the stochastic rounding begin.
+        gaps: ``(start, stop)`` of the padding behind each compressed tensor.
+        compressed, total: number of compressed elements, padding included, and of all elements.
+        first: first draw of the stochastic rounding. Layouts of other tensors of the model have other draws.
     """
 
-    def __init__(self, tensors: Sequence[TensorSpec], dense: Collection[str]) -> None:
+    def __init__(self, tensors: Sequence[TensorSpec], dense: Collection[str], block: int = 1) -> None:
         ordered = sorted(tensors, key=lambda t: t.offset)
-        packed = [t for t in ordered if t.name not in dense]
+        packed = [t for t in ordered if t.name not in dense and (block == 1 or fills_blocks(t.elements, block))]
+        encoded = {t.name for t in packed}
         self.pieces: list[TensorSlice] = []
+        self.gaps: list[tuple[int, int]] = []
         at = 0
-        for tensor in [*packed, *(t for t in ordered if t.name in dense)]:
-            self.pieces.append(TensorSlice(tensor, at, at + tensor.elements))
-            at += tensor.elements
-        self.compressed, self.total = sum(t.elements for t in packed), at
-        self.first = min((t.offset for t in packed), default=0)
+        for tensor in packed:
+            stop, at = at + tensor.elements, at + whole_blocks(tensor.elements, block)
+            self.pieces.append(TensorSlice(tensor, stop - tensor.elements, stop))
+            if stop < at:
+                self.gaps.append((stop, at))
+        self.compressed = at
+        for tensor in ordered:
+            if tensor.name not in encoded:
+                self.pieces.append(TensorSlice(tensor, at, at + tensor.elements))
+                at += tensor.elements
+        self.total = at
+        self.first = min((t.offset for t in packed), default=0) * (MOST_PADDED if block > 1 else 1)
         self.names = tuple(piece.tensor.name for piece in self.pieces)
 
     def packed(self, start: int, stop: int) -> Iterator[TensorSlice]:
@@ -79,6 +95,10 @@ class Layout:
             begin, end = max(begin, start), min(end, stop, self.compressed)
             if begin < end:
                 yield TensorSlice(tensor, begin - start, end - start)
+
+    def gaps_in(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the padding between ``start`` and ``stop``; positions count from ``start``."""
+        return [(max(a, start) - start, min(b, stop) - start) for a, b in self.gaps if a < stop and b > start]
 
     def parts(self, gradients: Mapping[str, torch.Tensor]) -> tuple[list[GradientSlice], list[GradientSlice]]:
         """Return the gradients of the compressed and of the dense tensors, each with its slice of its part of the buffer.

@@ -45,6 +45,7 @@ class CardStream:
 
     def __init__(self, codec: Codec, values: torch.Tensor, workers: int) -> None:
         self._codec, self.values, self._workers = codec, values, workers
+        self.block = codec.alignment
 
     @property
     def count(self) -> int:

@@ -8,6 +8,7 @@ et al. 2019, Error Feedback Fixes SignSGD).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -30,6 +31,10 @@ class Stream(Protocol):
 
     @property
     def count(self) -> int: ...
+
+    @property
+    def block(self) -> int:
+        """Elements that are coded together: a message is whole blocks, or a part of one."""
 
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
         """Return the message for elements ``start`` to ``stop``, the sum of ``workers`` contributions; empty without elements.
@@ -65,6 +70,7 @@ class CodecStream:
         velocity: local momentum, (count,), which is set to 0 at sent elements.
         exact: codec of uncompressed messages, fp32 or bf16.
         key, first: random stream of the stochastic rounding; element k uses draw ``first + k``.
+        gaps: padding, which is encoded like the mean magnitude before it if the codec's scales are means.
     """
 
     def __init__(
@@ -77,11 +83,14 @@ class CodecStream:
         velocity: torch.Tensor | None = None,
         *,
         exact: Codec | None = None,
+        gaps: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.codec, self.values, self.residual, self.velocity = codec, values, residual, velocity
         self._own = values if residual is None else residual  # this rank's contribution
         self._key, self._first = key, first
         self._exact = exact or PLAIN
+        self.block = codec.alignment
+        self._gaps = gaps if codec.pads_with_mean else ()
         self._fixed = codecs.payload_bytes(codec.summing(1), _MANY) is not None
         self._kinds = type(codec.summing(1)), type(codec.summing(_SEVERAL))
 
@@ -95,6 +104,7 @@ class CodecStream:
         if stop == start:
             return NOTHING
         values = (self._own if workers == 1 else self.values)[start:stop]
+        self._pad(values, start, stop)
         codec = self._exact if exact else self.codec.summing(workers)
         out = buffers.take(codecs.max_payload_bytes(codec, stop - start), values.device)
         message = _encode(codec, values, self._key, self._first + start, out)
@@ -146,6 +156,15 @@ class CodecStream:
             put = self.add if index else self.set
             put(message, start, stop)
 
+    def _pad(self, values: torch.Tensor, start: int, stop: int) -> None:
+        """Fill the padding among the elements ``start`` to ``stop`` with the mean magnitude of its block's elements."""
+        for first, last in self._gaps[bisect_right(self._gaps, start, key=_stop_of) :]:
+            if first >= stop:
+                return
+            begin = max(first - first % self.block, start)
+            if begin < first:
+                values[first - start : min(last, stop) - start] = values[begin - start : first - start].abs().mean()
+
     def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int, dense: bool) -> None:
         if not message.numel() and start == stop:
             return
@@ -160,6 +179,10 @@ PLAIN = Fp32()
 """The usual codec of what is not compressed."""
 _MANY = 1 << 20  # elements; a layout of variable size may have a single form for a few
 _SEVERAL = 2  # workers: all sums of several workers have the same form
+
+
+def _stop_of(gap: tuple[int, int]) -> int:
+    return gap[1]
 
 
 def _dense_bytes(count: int) -> int:

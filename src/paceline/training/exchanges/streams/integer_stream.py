@@ -35,11 +35,21 @@ class IntegerStream(PartsStream):
         parts: gradients, one after the other, for which ``fits`` holds.
         key, first: as of ``PartsStream``.
         divisor: workers of the mean.
+        gaps: as of ``PartsStream``.
     """
 
-    def __init__(self, codec: Codec, parts: Sequence[GradientSlice], key: Key, first: int, divisor: int) -> None:
-        super().__init__(parts, key, first)
+    def __init__(
+        self,
+        codec: Codec,
+        parts: Sequence[GradientSlice],
+        key: Key,
+        first: int,
+        divisor: int,
+        gaps: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        super().__init__(parts, key, first, gaps)
         assert isinstance(codec, Integer)
+        self.block = codec.block
         self._codec, self._divisor = codec, divisor
         self._few: dict[tuple[int, int], CodecStream] = {}
 

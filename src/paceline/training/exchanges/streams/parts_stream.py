@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from paceline.array_types import F32
@@ -32,13 +33,18 @@ class PartsStream(ABC):
 
     Args:
         key, first: random stream of the stochastic rounding; element k uses draw ``first + k``.
+        gaps: padding between the gradients, which stays zero.
     """
 
-    def __init__(self, parts: Sequence[GradientSlice], key: Key, first: int) -> None:
+    block = 1
+
+    def __init__(self, parts: Sequence[GradientSlice], key: Key, first: int, gaps: Sequence[tuple[int, int]] = ()) -> None:
         self._key, self._first = key, first
-        self._gradients: list[F32] = [gradient.detach().numpy() for _, gradient in parts]
-        self._starts = [piece.start for piece, _ in parts]
-        self._stops = [piece.stop for piece, _ in parts]
+        pieces = [(piece.start, piece.stop, gradient.detach().numpy()) for piece, gradient in parts]
+        pieces += [(start, stop, np.zeros(stop - start, np.float32)) for start, stop in gaps]
+        pieces.sort(key=lambda piece: piece[:2])
+        self._starts, self._stops = [start for start, _, _ in pieces], [stop for _, stop, _ in pieces]
+        self._gradients: list[F32] = [values for _, _, values in pieces]
         self._past_caches = 4 * self.count >= PAST_CACHES
         self._sums: dict[tuple[int, int], list[Any]] = {}  # messages that are to be added, by their elements
 

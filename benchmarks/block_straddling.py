@@ -6,8 +6,8 @@ tensor with a block, as exchanges do.
 A row for each network and compression counts the blocks with several tensors, if one followed the other, and the bytes of one
 message: so, with tensors padded to whole blocks, and with one more fp32 scale a tensor. With several ``owners`` the message has
 a shard of each tensor of one FSDP2 unit, and ``small`` of them are dense, because they have less than a quarter of a block. A
-row for two tensors of 1,536 normal elements has the relative error of the small one, straddling and with a block of its own, by the
-ratio of their scales.
+row for two tensors of 1,536 normal elements has the relative error of the small one, straddling and with its own block, by
+the ratio of their scales.
 """
 
 from __future__ import annotations

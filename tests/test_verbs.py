@@ -37,6 +37,7 @@ PUBLIC = {
     "LAMB",
     "UserError",
     "LostRank",
+    "Muon",
     "OneBitAdam",
     "OneBitLamb",
     "PayloadError",

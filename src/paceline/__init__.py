@@ -2,7 +2,7 @@
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
 Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``diagnose``, ``schedule``, ``train``, ``slim``; for your own script
-``attach``, ``attach_local`` and the optimizers ``LARS``, ``LAMB``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
+``attach``, ``attach_local``; optimizers ``LARS``, ``LAMB``, ``Muon``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
 ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paceline.training.attach.attach_local import attach_local
     from paceline.training.attach.attach_options import AttachOptions
     from paceline.training.optimizers import LAMB, LARS
+    from paceline.training.optimizers.muon import Muon
     from paceline.training.optimizers.one_bit import OneBitAdam, OneBitLamb
     from paceline.training.runs.train import train
     from paceline.verbs import ask, diagnose, explain, plan, predict, whatif
@@ -39,6 +40,7 @@ _HOME = {
     "LAMB": "paceline.training.optimizers",
     "LARS": "paceline.training.optimizers",
     "LostRank": "paceline.errors",
+    "Muon": "paceline.training.optimizers.muon",
     "OneBitAdam": "paceline.training.optimizers.one_bit",
     "OneBitLamb": "paceline.training.optimizers.one_bit",
     "Parallelism": "paceline.strategy",
@@ -70,6 +72,7 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "LAMB",
     "LARS",
     "LostRank",
+    "Muon",
     "OneBitAdam",
     "OneBitLamb",
     "Parallelism",

@@ -75,19 +75,19 @@ def _check_numbers(kind: str, group: Mapping[str, Any]) -> None:
         if lr.numel() != 1:
             raise UserError(f"{kind}: lr is a tensor of {lr.numel()} numbers", "give one number")
         if lr.device.type == "cpu":  # elsewhere reading it would wait for the device
-            _in_range(kind, "lr", float(lr), 0.0, math.inf)
+            in_range(kind, "lr", float(lr), 0.0, math.inf)
     else:
-        _in_range(kind, "lr", lr, 0.0, math.inf)
+        in_range(kind, "lr", lr, 0.0, math.inf)
     for name in ("weight_decay", "eps"):
-        _in_range(kind, name, group[name], 0.0, math.inf)
+        in_range(kind, name, group[name], 0.0, math.inf)
     if "trust_coefficient" in group:
-        _in_range(kind, "trust_coefficient", group["trust_coefficient"], 0.0, math.inf)
-        _in_range(kind, "momentum", group["momentum"], 0.0, 1.0)
+        in_range(kind, "trust_coefficient", group["trust_coefficient"], 0.0, math.inf)
+        in_range(kind, "momentum", group["momentum"], 0.0, 1.0)
     if "betas" in group:
         if not isinstance(group["betas"], Sequence) or len(group["betas"]) != 2:
             raise UserError(f"{kind}: betas={group['betas']!r}", "give two numbers, such as (0.9, 0.999)")
         for beta in group["betas"]:
-            _in_range(kind, "betas", beta, 0.0, 1.0)
+            in_range(kind, "betas", beta, 0.0, 1.0)
 
 
 def is_number(value: object) -> bool:
@@ -95,7 +95,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _in_range(kind: str, name: str, value: Any, low: float, high: float) -> None:
+def in_range(kind: str, name: str, value: Any, low: float, high: float) -> None:
     """Raise UserError unless ``value`` is at least ``low`` and below ``high``. NaN is refused."""
     if not is_number(value) or not low <= value < high:
         legal = f"{low:g} or more, below {high:g}" if high < math.inf else f"{low:g} or more, finite"
@@ -140,7 +140,7 @@ def check_state(
             if state is not None and not isinstance(state, Mapping):
                 raise UserError(f"the state of {name} is {state!r}", f"it is not a state of {kind}")
             if state:
-                _check_tensors(kind, name, parameter, state, words)
+                check_tensors(kind, name, parameter, state, words)
         missing = sorted(set(options) - {"exclude", "differentiable"} - other.keys())  # the latter torch's, after unpickling
         if missing:
             raise UserError(f"the groups of this state have no {', '.join(missing)}", f"it is not a state of {kind}")
@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _check_tensors(kind: str, name: str, parameter: Tensor, state: Mapping[str, Any], words: Sequence[str]) -> None:
+def check_tensors(kind: str, name: str, parameter: Tensor, state: Mapping[str, Any], words: Sequence[str]) -> None:
     missing = [word for word in words if word not in state]
     if missing:
         raise UserError(

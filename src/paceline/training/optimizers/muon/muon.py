@@ -253,8 +253,11 @@ class Muon(torch.optim.Optimizer):
 
     def _finite(self, gradients: list[Tensor]) -> bool:
         """Return whether the gradients of all ranks are finite."""
-        own = torch.stack(torch._foreach_norm([g for g in gradients if g.numel()])) if gradients else torch.zeros(1)
-        bad = (~own.isfinite().all()).to(torch.float32)
+        held = [g for g in gradients if g.numel()]
+        if held:
+            bad = (~torch.stack(torch._foreach_norm(held)).isfinite().all()).to(torch.float32)
+        else:
+            bad = torch.zeros((), dtype=torch.float32)
         done = set()
         for holders in self._holders.values():
             for group in (holders.shards, holders.copies):

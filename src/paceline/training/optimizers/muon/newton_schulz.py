@@ -103,7 +103,7 @@ class NewtonSchulz:
         for index, matrix in enumerate(matrices):
             small, large = sorted(matrix.shape)
             batches.setdefault((small, large), []).append(index)
-        results: list[Tensor] = [torch.empty(0)] * len(matrices)
+        results: list[Tensor] = list(matrices)
         for (small, large), indices in batches.items():
             most = max(1, CHUNK // max(1, small * large))
             for first in range(0, len(indices), most):

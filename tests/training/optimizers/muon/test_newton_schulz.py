@@ -7,7 +7,7 @@ import torch
 from torch.optim._muon import _zeropower_via_newtonschulz
 from torch.utils.flop_counter import FlopCounterMode
 
-from paceline.training.optimizers.muon.newton_schulz import COEFFICIENTS, EPS, NewtonSchulz
+from paceline.training.optimizers.muon.newton_schulz import COEFFICIENTS, EPS, PRECISIONS, NewtonSchulz
 
 SHAPES = [(24, 24), (16, 64), (64, 16), (16, 64), (9, 24)]
 
@@ -28,7 +28,7 @@ def test_it_is_the_polynomial_of_singular_values(precision: str, tolerance: floa
     matrices = [torch.randn(shape, generator=generator) for shape in SHAPES]
     u, _, v = torch.linalg.svd(torch.randn(16, 64, generator=generator), full_matrices=False)
     matrices.append(u @ torch.diag(torch.logspace(0, -3, 16)) @ v)
-    for found, matrix in zip(NewtonSchulz(precision).many(matrices), matrices, strict=True):
+    for found, matrix in zip(NewtonSchulz(PRECISIONS[precision]).many(matrices), matrices, strict=True):
         assert float((found.double() - exact(matrix)).abs().max()) < tolerance
 
 
@@ -40,12 +40,12 @@ def test_bf16_has_the_bits_of_torch() -> None:
 
 def test_a_matrix_of_zeros_stays() -> None:
     for precision in ("bf16", "fp32"):
-        assert not NewtonSchulz(precision).many([torch.zeros(3, 5)])[0].any()
+        assert not NewtonSchulz(PRECISIONS[precision]).many([torch.zeros(3, 5)])[0].any()
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 def test_flops_are_those_that_torch_counts(precision: str) -> None:
-    work = NewtonSchulz(precision)
+    work = NewtonSchulz(PRECISIONS[precision])
     with FlopCounterMode(display=False) as counter:
         work.many([torch.ones(shape) for shape in SHAPES])
     assert counter.get_total_flops() == sum(work.flops(*shape) for shape in SHAPES)
@@ -53,6 +53,6 @@ def test_flops_are_those_that_torch_counts(precision: str) -> None:
 
 def test_the_gram_form_saves_products_of_wide_matrices() -> None:
     """In fp32 alone: 1.5 times fewer FLOPs at four times as many columns, and none from a square."""
-    wide, narrow = NewtonSchulz("fp32"), NewtonSchulz("bf16")
+    wide, narrow = NewtonSchulz(PRECISIONS["fp32"]), NewtonSchulz()
     assert narrow.flops(768, 3072) / wide.flops(768, 3072) == pytest.approx(1.5)
     assert wide.flops(768, 768) == narrow.flops(768, 768) == 30 * 768**3

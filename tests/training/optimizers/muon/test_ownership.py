@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.training.optimizers.muon.newton_schulz import NewtonSchulz
+from paceline.training.optimizers.muon.newton_schulz import PRECISIONS, NewtonSchulz
 from paceline.training.optimizers.muon.ownership import owners, rounds
 
 GPT2 = [(2304, 768), (768, 768), (3072, 768), (768, 3072)] * 12
@@ -15,7 +15,7 @@ LLAMA = [(2048, 2048), (512, 2048), (512, 2048), (2048, 2048), (8192, 2048), (81
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 def test_no_rank_works_fifteen_percent_above_its_share(shapes: list[tuple[int, int]], ranks: int, precision: str) -> None:
-    costs = [NewtonSchulz(precision).flops(*shape) for shape in shapes]
+    costs = [NewtonSchulz(PRECISIONS[precision]).flops(*shape) for shape in shapes]
     loads: dict[int, int] = {}
     owned = owners(costs, shapes, range(ranks), loads)
     assert sum(loads.values()) == sum(costs) and set(owned) == set(range(ranks))

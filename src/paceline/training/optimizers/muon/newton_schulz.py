@@ -30,24 +30,19 @@ class NewtonSchulz:
     """Orthogonalization of matrices.
 
     Attributes:
-        precision: ``bf16`` or ``fp32``, the type of all products.
+        dtype: type of all products, one of ``PRECISIONS``.
         steps, coefficients: number of steps and the polynomial of each.
         eps: least norm that a matrix is divided by.
     """
 
-    precision: str = "bf16"
+    dtype: torch.dtype = torch.bfloat16
     steps: int = STEPS
     coefficients: tuple[float, float, float] = COEFFICIENTS
     eps: float = EPS
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of all products."""
-        return PRECISIONS[self.precision]
-
     def segments(self, small: int, large: int) -> list[int]:
         """Return the steps of each segment of the Gram form for a matrix with these sides; empty for the standard form."""
-        if self.precision != "fp32" or not self.steps:
+        if self.dtype != torch.float32 or not self.steps:
             return []
         count = -(-self.steps // SEGMENT)
         sizes = [self.steps // count + (i < self.steps % count) for i in range(count)]
@@ -63,10 +58,10 @@ class NewtonSchulz:
         return self.steps * _standard_flops(small, large)
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """Return the orthogonalized matrices of a batch of shape (n, small, large), in ``precision``. The batch is changed.
+        """Return the orthogonalized matrices of a batch of shape (n, small, large), in ``dtype``. The batch is changed.
 
         Args:
-            batch: in ``precision``, with no more rows than columns.
+            batch: in ``dtype``, with no more rows than columns.
         """
         a, b, c = self.coefficients
         x = batch
@@ -95,7 +90,7 @@ class NewtonSchulz:
         return total
 
     def many(self, matrices: Sequence[Tensor]) -> list[Tensor]:
-        """Return the orthogonalized form of each matrix, in ``precision``; those of one shape are one batch.
+        """Return the orthogonalized form of each matrix, in ``dtype``; those of one shape are one batch.
 
         Tall matrices are transposed. The results may be views of batches.
         """

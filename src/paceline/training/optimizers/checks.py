@@ -162,7 +162,7 @@ def _plain(value: Any) -> Any:
 
 
 def check_tensors(kind: str, name: str, parameter: Tensor, state: Mapping[str, Any], words: Sequence[str]) -> None:
-    """Raise UserError unless a saved state has these words, each of the parameter\'s shape and sharding."""
+    """Raise UserError unless a saved state has these words, each of the parameter's shape and sharding."""
     missing = [word for word in words if word not in state]
     if missing:
         raise UserError(

@@ -25,7 +25,7 @@ BUCKET = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixJob:
+class Assignment:
     """One matrix to orthogonalize.
 
     Attributes:
@@ -49,9 +49,9 @@ class MatrixJob:
         return tuple(b - a for a, b in self.whole)
 
 
-Source = Callable[[Sequence[MatrixJob], Sequence[Box]], list[Tensor]]
+Source = Callable[[Sequence[Assignment], Sequence[Box]], list[Tensor]]
 """Returns this rank's updates of the given parts, of the given jobs."""
-Apply = Callable[[MatrixJob, Box, Tensor], None]
+Apply = Callable[[Assignment, Box, Tensor], None]
 """Takes the orthogonalized part of a job that this rank holds."""
 
 
@@ -84,7 +84,7 @@ class MatrixExchange:
         for (index, piece), rank in zip(listed, owned, strict=True):
             whole: Box = ((piece.start, piece.stop), *((0, size) for size in tensors[index][0].shape[1:]))
             parts = tuple(meet(whole, held) for held in boxes[index])
-            jobs.append(MatrixJob(index, piece, whole, *holders.place(rank), parts))
+            jobs.append(Assignment(index, piece, whole, *holders.place(rank), parts))
         self.boxes = [found[holders.shard] for found in boxes]
         self.rounds = [[jobs[i] for i in members] for members in rounds([m * n for m, n in shapes], owned, bucket)]
 
@@ -102,11 +102,11 @@ class MatrixExchange:
         while active:
             active = [each for each in active if next(each, self) is not self]
 
-    def _own(self, jobs: Sequence[MatrixJob]) -> list[MatrixJob]:
+    def _own(self, jobs: Sequence[Assignment]) -> list[Assignment]:
         here = self.holders.copy, self.holders.shard
         return [job for job in jobs if (job.copy, job.shard) == here]
 
-    def _round(self, jobs: Sequence[MatrixJob], source: Source, apply: Apply) -> Iterator[None]:
+    def _round(self, jobs: Sequence[Assignment], source: Source, apply: Apply) -> Iterator[None]:
         """Run one round; other rounds may run at each ``yield``."""
         holders, own = self.holders, self._own(jobs)
         if holders.shards is None:
@@ -146,7 +146,7 @@ class MatrixExchange:
         yield from self._to_copies(jobs, ordered, parts, apply)
 
     def _to_copies(
-        self, jobs: Sequence[MatrixJob], ordered: Sequence[MatrixJob], parts: Sequence[Tensor], apply: Apply
+        self, jobs: Sequence[Assignment], ordered: Sequence[Assignment], parts: Sequence[Tensor], apply: Apply
     ) -> Iterator[None]:
         """Give the results of this copy's jobs to the other copies, and apply those of all."""
         holders, shard = self.holders, self.holders.shard
@@ -163,18 +163,18 @@ class MatrixExchange:
         for rows, copy in zip(every.view(-1, width), holders.copy_order, strict=True):
             self._apply([job for job, _ in of_copies[copy]], _cut(rows, of_copies[copy]), apply)
 
-    def _apply(self, jobs: Sequence[MatrixJob], parts: Sequence[Tensor], apply: Apply) -> None:
+    def _apply(self, jobs: Sequence[Assignment], parts: Sequence[Tensor], apply: Apply) -> None:
         for job, update in zip(jobs, parts, strict=True):
             part = job.parts[self.holders.shard]
             assert part is not None
             apply(job, part, update)
 
-    def _parts(self, jobs: Sequence[MatrixJob], shard: int) -> list[tuple[MatrixJob, Box]]:
+    def _parts(self, jobs: Sequence[Assignment], shard: int) -> list[tuple[Assignment, Box]]:
         """Return the jobs of which a shard holds a part, with that part."""
         return [(job, part) for job in jobs if (part := job.parts[shard]) is not None]
 
     def _sizes(
-        self, sent: Sequence[Sequence[MatrixJob]], received: Sequence[Sequence[MatrixJob]], order: Sequence[int]
+        self, sent: Sequence[Sequence[Assignment]], received: Sequence[Sequence[Assignment]], order: Sequence[int]
     ) -> tuple[list[int], list[int]]:
         """Return the elements of each member: those of this rank's shard that it owns, and those of its shard of own jobs."""
         own = self.holders.shard
@@ -194,7 +194,7 @@ class MatrixExchange:
         group = self.holders.shards or self.holders.copies
         return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(group) == "nccl" else torch.device("cpu")
 
-    def _assembled(self, own: Sequence[MatrixJob], gathered: Tensor) -> list[Tensor]:
+    def _assembled(self, own: Sequence[Assignment], gathered: Tensor) -> list[Tensor]:
         """Return this rank's matrices from the parts of all shards."""
         wholes = [torch.empty(job.size, dtype=gathered.dtype, device=gathered.device) for job in own]
         at = 0
@@ -216,7 +216,7 @@ def _fill(flat: Tensor, parts: Sequence[Tensor]) -> None:
         at += part.numel()
 
 
-def _cut(flat: Tensor, members: Sequence[tuple[MatrixJob, Box]]) -> list[Tensor]:
+def _cut(flat: Tensor, members: Sequence[tuple[Assignment, Box]]) -> list[Tensor]:
     """Return the parts in a buffer, each in its shape."""
     found, at = [], 0
     for _, part in members:

@@ -14,7 +14,7 @@ from torch.optim.adamw import adamw
 from paceline.errors import UserError, unknown
 from paceline.training.optimizers.bundle import listed
 from paceline.training.optimizers.checks import LOW, owned
-from paceline.training.optimizers.muon.exchange import BUCKET, MatrixExchange, MatrixJob
+from paceline.training.optimizers.muon.exchange import BUCKET, Assignment, MatrixExchange
 from paceline.training.optimizers.muon.matrices import SCALES, Division, Rule, Split, check_patterns, divide, layer_weights
 from paceline.training.optimizers.muon.newton_schulz import COEFFICIENTS, EPS, PRECISIONS, STEPS, NewtonSchulz
 from paceline.training.optimizers.muon.options import (
@@ -318,7 +318,7 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_mul_(weights, 1 - rate * group["weight_decay"])
         dtype, scale = exchange.work.dtype, SCALES[group["adjust_lr_fn"]]
 
-        def source(jobs: Sequence[MatrixJob], parts: Sequence[Box]) -> list[Tensor]:
+        def source(jobs: Sequence[Assignment], parts: Sequence[Box]) -> list[Tensor]:
             def views(tensors: Sequence[Tensor]) -> list[Tensor]:
                 return [
                     inside(tensors[job.tensor], exchange.boxes[job.tensor], part) for job, part in zip(jobs, parts, strict=True)
@@ -329,7 +329,7 @@ class Muon(torch.optim.Optimizer):
                 updates = listed(torch._foreach_lerp(views(given), updates, momentum))
             return [update.to(dtype) for update in updates]
 
-        def apply(job: MatrixJob, part: Box, update: Tensor) -> None:
+        def apply(job: Assignment, part: Box, update: Tensor) -> None:
             view = inside(weights[job.tensor], exchange.boxes[job.tensor], part)
             view.add_(update, alpha=-rate * scale(job.piece.rows, job.piece.columns))
 

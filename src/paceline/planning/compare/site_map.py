@@ -19,6 +19,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster, Link, network
 from paceline.hardware.device import Fact
 from paceline.planning.compare.site_methods import SITE_METHODS, SiteMethod
+from paceline.planning.search.ranking import PLAIN
 from paceline.prediction import ORDINARY, StepPredictor
 from paceline.strategy import Strategy
 from paceline.tabular import Row, Tabular
@@ -64,7 +65,7 @@ class SiteMap(Tabular):
         """Index of the fastest method, (sites, bandwidths). Of equals the first, which changes the training least."""
         known = np.where(np.isnan(self.step_s), np.inf, self.step_s)
         least = known.min(axis=0)
-        best: Array = (known <= least * (1 + ALIKE)).argmax(axis=0)
+        best: Array = (known <= least * (1 + PLAIN)).argmax(axis=0)
         return best
 
     @cached_property
@@ -77,12 +78,26 @@ class SiteMap(Tabular):
         taken: Array = np.take_along_axis(self.step_s, method[np.newaxis], axis=0)[0]
         return np.minimum(1.0, self.alone_s / taken)
 
-    def first_with(self, name: str, share: float, sites: int) -> float:
-        """Return the least bandwidth at which a method computes at least this share of the time; inf if none suffices."""
-        index = [method.name for method in self.methods].index(name)
-        row = np.full((len(self.sites), len(self.bandwidths)), index)
-        enough = np.flatnonzero(self.computing_of(row)[self.sites.index(sites)] >= share)
-        return self.bandwidths[enough[0]] if len(enough) else math.inf
+    def local_below(self, sites: int) -> float:
+        """Return the bandwidth below which local steps beat gradients in every step; 0 nowhere, inf everywhere on the map.
+
+        Between two bandwidths of the map the ratio of both steps is a power of the bandwidth.
+        """
+        at = self.sites.index(sites)
+        local = np.array([method.local for method in self.methods])
+        if local.all() or not local.any():
+            return math.inf if local.all() else 0.0
+        known = np.where(np.isnan(self.step_s[:, at]), np.inf, self.step_s[:, at])
+        gain = np.log(known[~local].min(axis=0)) - np.log(known[local].min(axis=0)) - math.log1p(PLAIN)
+        wins = np.flatnonzero(gain > 0)
+        if not len(wins):
+            return 0.0
+        last = int(wins[-1])
+        if last + 1 == len(self.bandwidths):
+            return math.inf
+        share = float(gain[last] / (gain[last] - gain[last + 1]))
+        low, high = self.bandwidths[last : last + 2]
+        return low * (high / low) ** share
 
     def rows(self) -> tuple[Row, ...]:
         """Return one row for each number of sites and bandwidth, with the fastest method and the rate of each method."""
@@ -118,10 +133,6 @@ class SiteMap(Tabular):
         }
 
 
-ALIKE = 0.005
-"""Share of a step below which two methods are equally fast."""
-
-
 def site_map(
     workload: Workload,
     site: Cluster,
@@ -145,7 +156,7 @@ def site_map(
     Raises:
         UserError: a site of several nodes, a bandwidth or number of sites out of range, a strategy with choices of local steps.
     """
-    _check(site, strategy, bandwidths, sites)
+    check_sites(site, strategy, bandwidths, sites)
     alone_s = predictor.step(workload, site, strategy).step_time_s
     candidates: list[tuple[Cluster, Strategy]] = []
     at: list[tuple[int, int, int]] = []
@@ -192,7 +203,7 @@ def link_between(bandwidth: float, latency_s: float | None = None) -> Link:
     return replace(link, bandwidth=rate, latency=latency)
 
 
-def _check(site: Cluster, strategy: Strategy, bandwidths: Sequence[float], sites: Sequence[int]) -> None:
+def check_sites(site: Cluster, strategy: Strategy, bandwidths: Sequence[float], sites: Sequence[int]) -> None:
     """Raise UserError for arguments that no map has."""
     if site.num_nodes > 1:
         raise UserError(f"a site of {site.num_nodes} nodes", "give one node: a site is a node, and --sites counts them")

@@ -1,0 +1,164 @@
+"""Every method on one number of sites with one bandwidth between them: bytes, time computing and waiting, goodput."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.planning.compare.site_map import EVERY, check_sites, link_between
+from paceline.planning.compare.site_methods import SITE_METHODS, SiteMethod
+from paceline.planning.failures.failures import Failures
+from paceline.planning.failures.local_goodput import SiteFailures
+from paceline.prediction import ORDINARY, Prediction, StepPredictor
+from paceline.prediction.learning.local_loss import FurtherTokens, further_tokens
+from paceline.strategy import Strategy
+from paceline.tabular import Row, Tabular
+from paceline.workload.family import DECODER, family
+from paceline.workload.table import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOutcome:
+    """One method on the sites.
+
+    Attributes:
+        computing: share of time computing: the step of a site alone over this step.
+        site_bytes: bytes that a site sends in a step, on average over local steps.
+        goodput: share of the sites' time whose steps stay in the trained model; NaN without a rate of failures.
+    """
+
+    method: SiteMethod
+    prediction: Prediction
+    computing: float
+    site_bytes: float
+    goodput: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteTable(Tabular):
+    """Methods on one number of sites, the fastest first.
+
+    Attributes:
+        alone: prediction of a site without others.
+        bandwidth: bytes/s of a site in one direction.
+        further: further tokens of local steps to an equal loss; None where no law was published.
+        impossible: why a method cannot run, by its name.
+    """
+
+    alone: Prediction
+    sites: int
+    bandwidth: float
+    sync_every: int
+    outcomes: tuple[MethodOutcome, ...]
+    further: FurtherTokens | None
+    impossible: Mapping[str, str] = field(default_factory=dict)
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return one row for each method."""
+        return tuple(
+            {
+                "method": o.method.name,
+                "step_time_s": o.prediction.step_time_s,
+                "samples_per_s": o.prediction.samples_per_s,
+                "computing": o.computing,
+                "site_bytes": o.site_bytes,
+                "memory_bytes": o.prediction.memory_bytes,
+                "goodput": o.goodput,
+            }
+            for o in self.outcomes
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to a plain dict."""
+        further = self.further
+        return {
+            "alone": self.alone.to_json(),
+            "sites": self.sites,
+            "bandwidth_bytes_per_s": self.bandwidth,
+            "sync_every": self.sync_every,
+            "methods": [
+                {**row, "goodput": None if math.isnan(row["goodput"]) else row["goodput"], "prediction": o.prediction.to_json()}
+                for row, o in zip(self.rows(), self.outcomes, strict=True)
+            ],
+            "further_tokens": None
+            if further is None
+            else {name: getattr(further, name) for name in ("loss_low", "loss_high", "low", "high", "workers", "source")},
+            "impossible": dict(self.impossible),
+        }
+
+
+def site_table(
+    workload: Workload,
+    site: Cluster,
+    strategy: Strategy,
+    *,
+    sites: int,
+    bandwidth: float,
+    sync_every: int = EVERY,
+    latency_s: float | None = None,
+    failures: Failures | None = None,
+    methods: Sequence[SiteMethod] = SITE_METHODS,
+    predictor: StepPredictor = ORDINARY,
+) -> SiteTable:
+    """Predict every method on ``sites`` sites. Arguments as in ``site_map``; ``failures``: of devices or nodes.
+
+    Raises:
+        UserError: as ``site_map``.
+    """
+    check_sites(site, strategy, (bandwidth,), (sites,))
+    alone = predictor.step(workload, site, strategy)
+    cluster = site.changed(num_nodes=sites, network=link_between(bandwidth, latency_s))
+    outcomes: list[MethodOutcome] = []
+    impossible: dict[str, str] = {}
+    for method in methods:
+        try:
+            p = predictor.step(workload, cluster, method.on_sites(strategy, sites, sync_every))
+        except UserError as error:
+            impossible[method.name] = str(error)
+            continue
+        goodput = _goodput(method, p, site, sites, sync_every, failures)
+        sent = float(p.wire_bytes_per_device * site.world_size)
+        computing = min(1.0, alone.step_time_s / p.step_time_s)
+        outcome = MethodOutcome(method=method, prediction=p, computing=computing, site_bytes=sent, goodput=goodput)
+        outcomes.append(outcome)
+    if not outcomes:
+        raise UserError(f"no method runs on these sites: {next(iter(impossible.values()))}", "give another network or site")
+    return SiteTable(
+        alone=alone,
+        sites=sites,
+        bandwidth=bandwidth,
+        sync_every=sync_every,
+        outcomes=tuple(sorted(outcomes, key=lambda o: o.prediction.step_time_s)),
+        further=further_of(workload, sites, sync_every),
+        impossible=impossible,
+    )
+
+
+def further_of(workload: Workload, sites: int, sync_every: int) -> FurtherTokens | None:
+    """Return the further tokens of a language model; None for other networks, and where no law was published."""
+    if family(workload) != DECODER:
+        return None
+    return further_tokens(workload.num_parameters, sites, sync_every)
+
+
+def _goodput(
+    method: SiteMethod, p: Prediction, site: Cluster, sites: int, sync_every: int, failures: Failures | None
+) -> float:
+    """Return the goodput of a method: peers continue between local steps; an exchange in every step stops all sites."""
+    if failures is None or failures.between_s is None:
+        return math.nan
+    mean_s = failures.between_s if failures.of_node else failures.between_s / site.world_size
+    every = sync_every if method.local else 1
+    case = SiteFailures(
+        sites=sites,
+        mean_s=mean_s,
+        round_s=every * p.step_time_s,
+        rejoin_s=failures.restart_s,
+        write_s=failures.write_s,
+        fragments=method.choices.get("fragments", 1),
+    )
+    return case.peers() if method.local else case.all_stop()

@@ -45,6 +45,7 @@ SECTIONS: Mapping[str, str] = {
     "scheduler": "how devices are given out",
     "failures": "failures and checkpoints",
     "changes": "what is compared",
+    "sites": "training on several sites",
     "answer": "the answer",
 }
 """Title of each section of the help and of the page, by its key."""

@@ -1,4 +1,4 @@
-"""``paceline whatif``: the gain of an upgrade."""
+"""``paceline whatif``: the gain of an upgrade, or ways to train on several sites."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 
-from paceline.cli.answer_head import with_head
+from paceline.cli.answer_head import taken, with_head
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments, add_price_argument
 from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.arguments.report_argument import add_report_argument, with_report
+from paceline.cli.arguments.site_arguments import add_site_arguments, refuse_site_options
 from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
-from paceline.errors import unknown
+from paceline.cli.site_answer import site_answer
+from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster, network
 from paceline.hardware.instances import network_of
 from paceline.hardware.prices import parse_prices
@@ -36,18 +38,27 @@ def add(parser: Parser) -> None:
         "nodes+1, nodesx2, devices-per-node=8, network=100Gb/s, device=H100-SXM, host-link='PCIe 5', or any choice as "
         "NAME=VALUE; may be repeated"
     )
-    common(changes.add_argument("--change", metavar="CHANGE", action="append", required=True, help=change))
+    common(changes.add_argument("--change", metavar="CHANGE", action="append", help=change))
     scaling = "with more devices the global batch stays (strong, default) or grows with them (weak)"
     changes.add_argument("--scaling", metavar="S", default="strong", help=scaling)
     add_price_argument(parser)
     upgrade = f"of a change of the network: {FORMS.removeprefix('write ')} (default: unknown, so that no saving is claimed)"
     limits.add_argument("--upgrade-price", metavar="P", default="", help=upgrade)
+    add_site_arguments(parser)
     add_report_argument(parser)
 
 
 def _whatif(o: argparse.Namespace) -> Answer:
     if o.scaling not in ("strong", "weak"):
         raise unknown("scaling", o.scaling, ["strong", "weak"])
+    if o.sites:
+        o.sync_every, every = None, o.sync_every  # an argument of the map: some of its methods take local steps
+        inputs = prediction_inputs(o)
+        data, screen = site_answer(o, inputs, predictor(o, o.loader), every)
+        return data, screen.noting(*taken(o, inputs))
+    refuse_site_options(o)
+    if not o.change:
+        raise UserError("no --change is given", "give one, such as --change nodes+1 or network=100Gb/s, or --sites 2..64")
     changes = [parse_change(text) for text in o.change]
     prices = parse_prices(o.price or ())
     inputs, model = prediction_inputs(o), predictor(o, o.loader)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.hardware import Cluster, Link, network
 from paceline.hardware.device import Fact
@@ -61,11 +61,11 @@ class SiteMap(Tabular):
     impossible: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def best(self) -> Array:
+    def best(self) -> Ints:
         """Index of the fastest method, (sites, bandwidths). Of equals the first, which changes the training least."""
         known = np.where(np.isnan(self.step_s), np.inf, self.step_s)
         least = known.min(axis=0)
-        best: Array = (known <= least * (1 + PLAIN)).argmax(axis=0)
+        best: Ints = (known <= least * (1 + PLAIN)).argmax(axis=0)
         return best
 
     @cached_property
@@ -73,22 +73,25 @@ class SiteMap(Tabular):
         """Share of time computing of the fastest method, (sites, bandwidths)."""
         return self.computing_of(self.best)
 
-    def computing_of(self, method: Array) -> Array:
+    def computing_of(self, method: Ints) -> Array:
         """Return the share of time computing of these methods, (sites, bandwidths). ``method``: their indices."""
         taken: Array = np.take_along_axis(self.step_s, method[np.newaxis], axis=0)[0]
         return np.minimum(1.0, self.alone_s / taken)
 
-    def local_below(self, sites: int) -> float:
+    def local_below(self, sites: int, samples: float = 1.0) -> float:
         """Return the bandwidth below which local steps beat gradients in every step; 0 nowhere, inf everywhere on the map.
 
         Between two bandwidths of the map the ratio of both steps is a power of the bandwidth.
+
+        Args:
+            samples: factor on the samples that local steps need.
         """
         at = self.sites.index(sites)
         local = np.array([method.local for method in self.methods])
         if local.all() or not local.any():
             return math.inf if local.all() else 0.0
         known = np.where(np.isnan(self.step_s[:, at]), np.inf, self.step_s[:, at])
-        gain = np.log(known[~local].min(axis=0)) - np.log(known[local].min(axis=0)) - math.log1p(PLAIN)
+        gain = np.log(known[~local].min(axis=0)) - np.log(known[local].min(axis=0)) - math.log(samples * (1 + PLAIN))
         wins = np.flatnonzero(gain > 0)
         if not len(wins):
             return 0.0
@@ -97,7 +100,7 @@ class SiteMap(Tabular):
             return math.inf
         share = float(gain[last] / (gain[last] - gain[last + 1]))
         low, high = self.bandwidths[last : last + 2]
-        return low * (high / low) ** share
+        return float(low * (high / low) ** share)
 
     def rows(self) -> tuple[Row, ...]:
         """Return one row for each number of sites and bandwidth, with the fastest method and the rate of each method."""

@@ -145,9 +145,7 @@ def further_of(workload: Workload, sites: int, sync_every: int) -> FurtherTokens
     return further_tokens(workload.num_parameters, sites, sync_every)
 
 
-def _goodput(
-    method: SiteMethod, p: Prediction, site: Cluster, sites: int, sync_every: int, failures: Failures | None
-) -> float:
+def _goodput(method: SiteMethod, p: Prediction, site: Cluster, sites: int, sync_every: int, failures: Failures | None) -> float:
     """Return the goodput of a method: peers continue between local steps; an exchange in every step stops all sites."""
     if failures is None or failures.between_s is None:
         return math.nan

@@ -64,9 +64,9 @@ def further_tokens(parameters: float, workers: int, sync_every: int) -> FurtherT
     fit, joint = next(fit for fit in law["workers"] if fit["count"] >= workers), law["joint"]
     plain = _power(law["data_parallel"], parameters)
     ratios = _power(fit, parameters) / plain, _power(joint, parameters) * workers ** joint["beta"] / plain
-    differences = sorted(max(0.0, ratio - 1) for ratio in ratios)
-    low, high = ([token_factor(o, parameters, TOKENS * parameters, d) for o in _laws()["tokens"]] for d in differences)
-    return FurtherTokens(*differences, min(low), max(high), fit["count"], law["source"])
+    less, more = sorted(max(0.0, ratio - 1) for ratio in ratios)
+    low, high = ([token_factor(o, parameters, TOKENS * parameters, d) for o in _laws()["tokens"]] for d in (less, more))
+    return FurtherTokens(less, more, min(low), max(high), fit["count"], law["source"])
 
 
 def token_factor(law: Mapping[str, float], parameters: float, tokens: float, difference: float) -> float:

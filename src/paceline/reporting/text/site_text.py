@@ -11,13 +11,17 @@ from paceline.planning.compare.site_table import SiteTable
 from paceline.prediction.learning.local_loss import FurtherTokens, sources
 from paceline.reporting.text.screen import GAP, Block, Paragraph, Screen, Table, heading, item
 from paceline.reporting.values import count, number, seconds, size
-from paceline.units import format_bandwidth, format_memory
+from paceline.units import format_bandwidth
 
 SHOWN = 7
 """Most bandwidths in the columns of a map."""
 MEANING = (
     "Time computing is the step of a site alone over the step with the others. Each site keeps its batch. The rest of the "
     "time it waits. Rates count samples, whatever they teach."
+)
+WINS = (
+    "Local steps win below this bandwidth: to an equal loss, with the most further tokens of the published laws. With ? no law "
+    "covers so many sites, and they win for equal samples alone."
 )
 UNKNOWN_LOSS = "Further tokens of local steps to an equal loss: unknown here, not zero (published: docs/local-sgd.md)."
 NOT_MEASURED = (
@@ -30,8 +34,10 @@ def map_screen(answer: SiteMap, further: Mapping[int, FurtherTokens | None]) -> 
     """Return the screen of a map. ``further``: further tokens of local steps by number of sites."""
     best = [answer.methods[k] for k in sorted({*answer.best.ravel().tolist()})]
     site, first = f"{answer.site.world_size} {answer.site.device.name}", answer.sites[0]
-    below = answer.local_below(first)
-    brief = f"{answer.workload} on sites of {site}: local steps gain {_below(below)} at {first} sites"
+    fastest = answer.methods[answer.best[0, 0]].name
+    where = f"{answer.workload} on {first} sites of {site} with {format_bandwidth(answer.bandwidths[0])}"
+    share, when = f"{answer.computing[0, 0]:.0%}", wins(answer, first, further[first])
+    brief = f"{where}: {fastest} computes {share} of the time; local steps win: {when}"
     return Screen(
         title=f"{answer.workload} on sites of {site}, batch {answer.site_batch:,} a site, {answer.sync_every} local steps",
         answer=(
@@ -40,6 +46,7 @@ def map_screen(answer: SiteMap, further: Mapping[int, FurtherTokens | None]) -> 
             GAP,
             *(Paragraph(f"{m.letter}  {m.name}: {m.title}", hang=3) for m in best),
             GAP,
+            Paragraph(WINS),
             *_loss(any(known is not None for known in further.values())),
             *_left_out(answer.impossible, [m for m in answer.methods if not answer.fits[m.name]]),
         ),
@@ -52,11 +59,11 @@ def map_screen(answer: SiteMap, further: Mapping[int, FurtherTokens | None]) -> 
 def _map_table(answer: SiteMap, further: Mapping[int, FurtherTokens | None]) -> Table:
     columns = _shown(len(answer.bandwidths))
     speeds = [format_bandwidth(answer.bandwidths[j]).replace(" ", "\n") for j in columns]
-    head = ("sites", *speeds, "local steps\ngain", "further\ntokens")
+    head = ("sites", *speeds, "further\ntokens", "local steps\nwin")
     rows = []
     for i, sites in enumerate(answer.sites):
         cells = [f"{answer.methods[answer.best[i, j]].letter} {answer.computing[i, j]:.0%}" for j in columns]
-        rows.append((str(sites), *cells, _below(answer.local_below(sites)), _further(further[sites])))
+        rows.append((str(sites), *cells, _further(further[sites]), wins(answer, sites, further[sites])))
     return Table(head, rows)
 
 
@@ -65,10 +72,14 @@ def _shown(total: int) -> Sequence[int]:
     return range(total) if total <= SHOWN else sorted({round(k * (total - 1) / (SHOWN - 1)) for k in range(SHOWN)})
 
 
-def _below(bandwidth: float) -> str:
-    if math.isinf(bandwidth):
-        return "everywhere"
-    return f"below {format_bandwidth(bandwidth)}" if bandwidth else "nowhere"
+def wins(answer: SiteMap, sites: int, known: FurtherTokens | None) -> str:
+    """Return where local steps are faster to an equal loss, with the most further tokens; ``?``: for equal samples."""
+    if known is not None and math.isinf(known.high):
+        return "unknown"
+    below, mark = answer.local_below(sites, known.high if known else 1.0), "" if known else "?"
+    if math.isinf(below):
+        return f"on all{mark}"
+    return f"<{format_bandwidth(below)}{mark}" if below else f"nowhere{mark}"
 
 
 def _further(known: FurtherTokens | None) -> str:
@@ -86,23 +97,23 @@ def table_screen(answer: SiteTable) -> Screen:
     gain = best.prediction.samples_per_s / dense.prediction.samples_per_s
     brief = f"{alone.workload} on {where}: {best.method.name} computes {best.computing:.0%} of the time, {number(gain)}x dense"
     failing = not all(math.isnan(o.goodput) for o in answer.outcomes)
-    head = ("method", "a step", "computing", "waiting", "samples/s", "bytes a step", "memory", *(("goodput",) if failing else ()))
+    head = ("method", "a step", "computing", "samples/s", "bytes a step", *(("goodput",) if failing else ()))
     rows = [
         (
             o.method.name,
             seconds(o.prediction.step_time_s),
             f"{o.computing:.1%}",
-            seconds(max(0.0, o.prediction.step_time_s - alone.step_time_s)),
             number(o.prediction.samples_per_s),
             size(o.site_bytes),
-            format_memory(o.prediction.memory_bytes),
             *((f"{o.goodput:.1%}",) if failing else ()),
         )
         for o in answer.outcomes
     ]
     return Screen(
-        title=f"{alone.workload} on {where}, {answer.sync_every} local steps; a site alone: {seconds(alone.step_time_s)} a step",
+        title=f"{alone.workload} on {where}, {answer.sync_every} local steps",
         answer=(
+            Paragraph(f"A site alone takes {seconds(alone.step_time_s)} a step. Bytes are those that a site sends."),
+            GAP,
             Table(head, rows),
             GAP,
             *(Paragraph(f"{o.method.name}: {o.method.title}", hang=2) for o in answer.outcomes),

@@ -39,6 +39,7 @@ SECTIONS: Mapping[str, str] = {
     "parallelism": "division of the work",
     "memory": "memory",
     "exchange": "exchange of gradients",
+    "local": "local steps between exchanges",
     "software": "software and measured steps",
     "learning": "optimizer and learning rate",
     "jobs": "the jobs",

@@ -69,6 +69,7 @@ MESH = (
     " --first-stage-layers --last-stage-layers --shard-devices --offload --offload-layers --expert --expert-tensor"
     " --expert-imbalance --expert-exchange --expert-overlap"
 )
+SITES = "--sites --bandwidth --latency --picture --mtbf --checkpoint-interval --checkpoint-time --restart-time"
 COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --brief --why --json --help",
@@ -76,7 +77,8 @@ COMMANDS = {
     "plan": f"WORKLOAD {PLAN} --cluster --on --nodes --devices --brief --why --json --help",
     "diagnose": f"WORKLOAD {PREDICT} {MESH} --measured --log --seen --also --brief --why --json --help",
     "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --brief --why --json --help",
-    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --upgrade-price --report --brief --why --json --help",
+    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --upgrade-price {SITES} --report --brief --why --json"
+    " --help",
     "ask": f"WORKLOAD {ASK} --brief --why --json --help",
     "cluster": "--help",
     "cluster add": "NAME CLUSTER --price --brief --json --help",

@@ -37,6 +37,7 @@ from paceline.prediction.passes.recompute import check_recompute
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_inputs import StepInputs, check_inputs
 from paceline.prediction.step.step_model import PassTimes, StepModel
+from paceline.prediction.step.worker_step import any_worker_step
 from paceline.prediction.tasks.length_step import any_step
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.frameworks import FRAMEWORKS, Framework, framework_of
@@ -115,7 +116,11 @@ class StepPredictor(ABC):
         if any(not strategy.task.alone for _, strategy in candidates):
             return self._many_tasks(workload, candidates, fitting=fitting)
         refused = plain.without_kernel(workload, candidates) if plain.attention else {}
-        whole = [i for i, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole and i not in refused]
+        whole = [
+            i
+            for i, (_, strategy) in enumerate(candidates)
+            if strategy.parallelism.whole and strategy.worker_devices == 1 and i not in refused
+        ]
         network = as_computed(workload, plain.typical)
         if len(whole) == len(candidates):
             return self.evaluation(network, divided=False).steps(candidates, fitting=fitting)
@@ -310,7 +315,7 @@ class Predictor(StepPredictor):
                 return any_step(own, cluster, strategy)
             if passes is None:
                 return mesh_step(own, cluster, strategy)
-            return own.step(cluster, strategy, self._scaled(passes, constants))
+            return any_worker_step(own, cluster, strategy, self._scaled(passes, constants))
 
         low, typical, high = self._bounds
         middle = step(typical, "expected")

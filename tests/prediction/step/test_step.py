@@ -11,6 +11,7 @@ from paceline.prediction import ORDINARY
 from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import WholeStep
+from paceline.prediction.step.worker_step import WorkerStep, any_worker_step
 from paceline.prediction.tasks.length_step import LengthStep
 from paceline.prediction.tasks.task_step import TaskStep
 from paceline.strategy import Strategy
@@ -22,10 +23,13 @@ NET, PLACE = Workload.named("gpt2"), cluster("A100", 4, 2, "100Gb/s")
 def step(**mesh: int) -> Step:
     strategy = Strategy.of(world_size=8, global_batch_size=64, precision="bf16", **mesh).settled(NET, PLACE)
     model = ORDINARY.model(NET)
-    return mesh_step(model, PLACE, strategy) if mesh else model.step(PLACE, strategy)
+    return (any_worker_step if strategy.parallelism.whole else mesh_step)(model, PLACE, strategy)
 
 
-@pytest.mark.parametrize(("kind", "mesh"), [(WholeStep, {}), (MeshStep, {"tensor": 2, "pipeline": 2})])
+@pytest.mark.parametrize(
+    ("kind", "mesh"),
+    [(WholeStep, {}), (MeshStep, {"tensor": 2, "pipeline": 2}), (WorkerStep, {"sync_every": 8, "worker_devices": 4})],
+)
 def test_the_parts_of_a_step_sum_to_it(kind: type[Step], mesh: dict[str, int]) -> None:
     found = step(**mesh)
     assert type(found) is kind and not inspect.isabstract(kind)
@@ -40,4 +44,4 @@ def test_the_parts_of_a_step_sum_to_it(kind: type[Step], mesh: dict[str, int]) -
 
 
 def test_a_step_is_one_of_its_kinds() -> None:
-    assert inspect.isabstract(Step) and set(Step.__subclasses__()) == {WholeStep, MeshStep, TaskStep, LengthStep}
+    assert inspect.isabstract(Step) and set(Step.__subclasses__()) == {WholeStep, MeshStep, WorkerStep, TaskStep, LengthStep}

@@ -22,7 +22,7 @@ def add_compression_arguments(parser: argparse.ArgumentParser) -> None:
         action: dict[str, Any] = {"action": "append"} if option.repeated else {"type": option.argument_type or str}
         section(parser, "exchange").add_argument(f"--{option.name}", metavar=option.metavar, help=option.help, **action)
     recipes = f"a published recipe of local steps, whose choices other options replace: {', '.join(LOCAL_RECIPES)}"
-    section(parser, "exchange").add_argument("--local-recipe", metavar="NAME", help=recipes)
+    section(parser, "local").add_argument("--local-recipe", metavar="NAME", help=recipes)
 
 
 def named_exchange(o: argparse.Namespace) -> Exchange | None:

@@ -36,8 +36,8 @@ def parse_sites(text: str) -> tuple[int, ...]:
     try:
         if ".." in text:
             least, most = (int(part) for part in text.split(".."))
-            doubled = [least * 2**k for k in range(MOST_SITES.bit_length()) if least * 2**k < most] if least > 0 else []
-            numbers = (*doubled, most)
+            doubled = (least * 2**k for k in range(MOST_SITES.bit_length()))
+            numbers = (least, *(n for n in doubled if least < n < most), *([most] if most != least else []))
         else:
             numbers = tuple(int(part) for part in text.split(","))
     except ValueError:

@@ -19,7 +19,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster, Link, network
 from paceline.hardware.device import Fact
 from paceline.planning.compare.site_methods import SITE_METHODS, SiteMethod
-from paceline.planning.search.ranking import PLAIN
+from paceline.planning.search.ranking import PLAIN, TIE
 from paceline.prediction import ORDINARY, StepPredictor
 from paceline.strategy import Strategy
 from paceline.tabular import Row, Tabular
@@ -62,16 +62,23 @@ class SiteMap(Tabular):
 
     @cached_property
     def best(self) -> Ints:
-        """Index of the fastest method, (sites, bandwidths). Of equals the first, which changes the training least."""
+        """Index of the method to take, (sites, bandwidths): the first, which changes training least, that is within ``TIE`` of
+        the fastest."""
         known = np.where(np.isnan(self.step_s), np.inf, self.step_s)
         least = known.min(axis=0)
-        best: Ints = (known <= least * (1 + PLAIN)).argmax(axis=0)
+        best: Ints = (known <= least * (1 + TIE)).argmax(axis=0)
         return best
 
     @cached_property
     def computing(self) -> Array:
-        """Share of time computing of the fastest method, (sites, bandwidths)."""
+        """Share of time computing of ``best``, (sites, bandwidths)."""
         return self.computing_of(self.best)
+
+    @property
+    def most_computing(self) -> Array:
+        """Share of time computing of the fastest method, (sites, bandwidths)."""
+        most: Array = np.minimum(1.0, self.alone_s / np.nanmin(self.step_s, axis=0))
+        return most
 
     def computing_of(self, method: Ints) -> Array:
         """Return the share of time computing of these methods, (sites, bandwidths). ``method``: their indices."""
@@ -79,7 +86,7 @@ class SiteMap(Tabular):
         return np.minimum(1.0, self.alone_s / taken)
 
     def local_below(self, sites: int, samples: float = 1.0) -> float:
-        """Return the bandwidth below which local steps beat gradients in every step; 0 nowhere, inf everywhere on the map.
+        """Return the bandwidth below which local steps beat gradients in every step: 0 if nowhere, inf on the whole map.
 
         Between two bandwidths of the map the ratio of both steps is a power of the bandwidth.
 

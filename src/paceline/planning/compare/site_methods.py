@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.strategy import Strategy
+from paceline.strategy import LOCAL_RECIPES, Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +41,31 @@ class SiteMethod:
         return strategy.changed(**choices)
 
 
+def _of_recipe(name: str, letter: str, title: str) -> SiteMethod:
+    """Return a published recipe as a method."""
+    recipe = LOCAL_RECIPES[name]
+    choices = {key: value for key, value in recipe.choices.items() if key != "sync_every"}
+    return SiteMethod(name, letter, title, choices, source=recipe.source)
+
+
 SITE_METHODS = (
     SiteMethod("dense", ".", "gradients in every step", local=False),
     SiteMethod("int8", "c", "gradients in every step, in 8 bits", {"compression": "int8"}, local=False),
+    _of_recipe("diloco", "D", "local steps, dense pseudo-gradients"),
     SiteMethod(
-        "diloco",
-        "D",
-        "local steps, dense pseudo-gradients",
-        source="Douillard et al. 2023, arXiv:2311.08105",
+        "muloco",
+        "M",
+        "local steps of Muon, pseudo-gradients in 4 bits",
+        {"compression": "int4", "optimizer": "muon"},
+        source="Therien et al. 2025, arXiv:2505.23725",
     ),
     SiteMethod(
         "streaming",
         "T",
         "local steps, fragments in turn in 4 bits, hidden behind the next steps",
         {"compression": "int4", "fragments": 3, "sync_delay": 5},
-        source="Douillard et al. 2025, arXiv:2501.18512: tau = 5, 4 bits",
+        source="Douillard et al. 2025, arXiv:2501.18512: 4 bits, 5 steps that overlap",
     ),
-    SiteMethod(
-        "sparseloco",
-        "S",
-        "local steps, top-k of 1/64 with residuals in place of the outer momentum",
-        {"compression": "topk", "options": {"density": 1 / 64, "value_bits": 16}, "outer_lr": 1.0, "outer_momentum": 0.0},
-        source="Sarfi et al. 2025, arXiv:2508.15706",
-    ),
+    _of_recipe("sparseloco", "S", "local steps, top-k of 1/64 with residuals in place of the outer momentum"),
 )
-"""Methods of a map. Of equally fast ones the first counts."""
+"""Methods of a map, in the order in which they change training: the first of those that are about equally fast counts."""

@@ -34,8 +34,10 @@ from paceline.prediction.step.memory import (
 )
 from paceline.prediction.step.optimizer_state import PAGE, is_paged
 from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes
+from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
+from paceline.prediction.step.worker_step import any_worker_step
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.strategy import COMPUTING, Strategy, moving_of_step
 from paceline.workload.table import Workload
@@ -153,7 +155,8 @@ class OnMesh(OneByOne):
     def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
         """Return seconds of a step and bytes on the fullest device. Raises UserError as ``mesh_step``, or for a wrong mesh."""
         strategy.parallelism.check_covers(cluster.world_size)
-        step = mesh_step(self.model, cluster, strategy.settled(self.model.workload, cluster))
+        settled = strategy.settled(self.model.workload, cluster)
+        step: Step = (any_worker_step if settled.parallelism.whole else mesh_step)(self.model, cluster, settled)
         return step.seconds, sum(step.memory().values())
 
 

@@ -12,6 +12,7 @@ from paceline.prediction.mesh.mesh_step import MeshStep
 from paceline.prediction.step.memory import memory_range
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import WholeStep
+from paceline.prediction.step.worker_step import WorkerStep
 from paceline.prediction.tasks.length_step import LengthStep
 from paceline.prediction.tasks.task_step import TaskStep
 
@@ -25,6 +26,10 @@ def memory_timelines(step: Step, ranks: int, device: Device) -> tuple[MemoryTime
     if isinstance(step, MeshStep):
         each = step.strategy.parallelism.stage_devices
         parts = [(step.stage_memory(number), stage_allocations(step, number)) for number in range(len(step.stages))]
+    elif isinstance(step, WorkerStep):
+        allocations, passes = whole_allocations(step.own)
+        held = tuple(Allocation(name, name, size) for name, size in step.between_bytes.items() if size)
+        each, parts = ranks, [(step.memory(), ((*held, *allocations), passes))]
     else:
         assert isinstance(step, WholeStep)
         each, parts = ranks, [(step.memory(), whole_allocations(step))]

@@ -13,7 +13,8 @@ from paceline.record import Event
 class Step(ABC):
     """One training step of a strategy on a cluster.
 
-    Final classes: ``WholeStep`` if each device holds the whole network, ``MeshStep`` if several devices hold it.
+    Final classes: ``WholeStep`` if each device holds the whole network, ``MeshStep`` if several devices hold it, ``WorkerStep``
+    of groups of devices that take local steps, ``TaskStep`` and ``LengthStep`` of other tasks and lengths.
     """
 
     @property

@@ -18,6 +18,7 @@ from paceline.prediction.passes.compute import Resource, Seconds
 from paceline.prediction.step.memory import loss_bytes, loss_of, numbers_of, sample_bytes, saved_numbers
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import StepModel, WholeStep
+from paceline.prediction.step.worker_step import WorkerStep, any_worker_step
 from paceline.prediction.tasks.forward_only import forward_only, is_adapted, tokens_of, with_logits
 from paceline.prediction.tasks.generation import Generation, generation
 from paceline.record import Event
@@ -107,7 +108,7 @@ def trained_workload(workload: Workload, task: StepTask) -> Workload:
 
 def plain_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Step:
     """Return the step of a strategy with the task ``sft``. Raises UserError as ``mesh_step``."""
-    return model.step(cluster, strategy) if strategy.parallelism.whole else mesh_step(model, cluster, strategy)
+    return (any_worker_step if strategy.parallelism.whole else mesh_step)(model, cluster, strategy)
 
 
 def parts(model: StepModel, cluster: Cluster, strategy: Strategy, gathered: tuple[float, bool]) -> Parts:
@@ -155,6 +156,7 @@ def parts(model: StepModel, cluster: Cluster, strategy: Strategy, gathered: tupl
 def gathers(step: Step) -> tuple[float, bool]:
     """Return the seconds in which one pass gathers all sharded weights, and whether the network between nodes sets them."""
     whole = max(step.steps, key=lambda own: own.seconds) if isinstance(step, MeshStep) else step
+    whole = whole.own if isinstance(whole, WorkerStep) else whole
     assert isinstance(whole, WholeStep)
     x = whole.costs.exchange
     if not whole.strategy.parallelism.sharding.weights or not len(x.gathers):

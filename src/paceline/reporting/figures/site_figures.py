@@ -1,4 +1,4 @@
-"""Map of the fastest method by bandwidth and number of sites, with contours of the share of time computing."""
+"""Map of the method to take by bandwidth and number of sites, with contours of the share of time computing."""
 
 from __future__ import annotations
 
@@ -64,18 +64,12 @@ def _draw(figure: Figure, answer: SiteMap, further: Further, palette: Mapping[st
             axes.fill([left, right, right, left], [low, low, high, high], facecolor=colour, edgecolor=palette["rule"],
                       hatch=HATCHES.get(method, ""), linewidth=0, alpha=FAINT.get(method, 0.8))  # fmt: skip
     if min(answer.computing.shape) > 1:
-        lines = axes.contour(speed, sites, answer.computing, levels=SHARES, colors=[palette["ink"]], linewidths=1.1)
+        lines = axes.contour(speed, sites, answer.most_computing, levels=SHARES, colors=[palette["ink"]], linewidths=1.1)
         axes.clabel(lines, fmt=lambda share: f"{share:.0%} computing", fontsize=7.5)
     least = [(answer.local_below(n, known.high), at) for n, at, known in _known(answer, further)]
     ends = [(np.log10(w * 8 / 1e9) if w else -9.0, at) for w, at in least if w < np.inf]
     if ends:
-        axes.plot(
-            *zip(*ends, strict=True),
-            color=palette["ink"],
-            linestyle="--",
-            linewidth=1.6,
-            label="local steps win to its left,\nto an equal loss",
-        )
+        axes.plot(*zip(*ends, strict=True), color=palette["ink"], linestyle="--", marker="o", markersize=4, label=WINS)
     axes.set_xlim(edges[0][0], edges[0][-1])
     axes.set_ylim(edges[1][0], edges[1][-1])
     marks = [mark for mark in range(-2, 4) if edges[0][0] <= mark <= edges[0][-1]]
@@ -84,7 +78,7 @@ def _draw(figure: Figure, answer: SiteMap, further: Further, palette: Mapping[st
     axes.set_xlabel("bandwidth of a site in one direction, Gb/s")
     axes.set_ylabel("sites")
     site = f"{answer.site.world_size} {answer.site.device.name}"
-    axes.set_title(f"{answer.workload}, sites of {site}: fastest method, {answer.sync_every} local steps")
+    axes.set_title(f"{answer.workload}, sites of {site}: method to take, {answer.sync_every} local steps")
     patches: list[Artist] = [
         Patch(
             facecolor=palette[COLOURS.get(answer.methods[k].name, "other-soft")],

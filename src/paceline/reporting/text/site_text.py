@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from paceline.planning.compare.site_map import SiteMap
 from paceline.planning.compare.site_methods import SiteMethod
 from paceline.planning.compare.site_table import SiteTable
+from paceline.planning.search.ranking import TIE
 from paceline.prediction.learning.local_loss import FurtherTokens, sources
 from paceline.reporting.text.screen import GAP, Block, Paragraph, Screen, Table, heading, item
 from paceline.reporting.values import count, number, seconds, size
@@ -16,6 +17,7 @@ from paceline.units import format_bandwidth
 SHOWN = 7
 """Most bandwidths in the columns of a map."""
 MEANING = (
+    f"The method to take is within {TIE:.0%} of the fastest and changes training least. "
     "Time computing is the step of a site alone over the step with the others. Each site keeps its batch. The rest of the "
     "time it waits. Rates count samples, whatever they teach."
 )
@@ -41,7 +43,7 @@ def map_screen(answer: SiteMap, further: Mapping[int, FurtherTokens | None]) -> 
     return Screen(
         title=f"{answer.workload} on sites of {site}, batch {answer.site_batch:,} a site, {answer.sync_every} local steps",
         answer=(
-            heading("Fastest method, and its share of time computing, by bandwidth of a site:"),
+            heading("Method to take, and its share of time computing, by bandwidth of a site:"),
             _map_table(answer, further),
             GAP,
             *(Paragraph(f"{m.letter}  {m.name}: {m.title}", hang=3) for m in best),

@@ -28,13 +28,13 @@ FIGURES: tuple[Effect, ...] = EVERYTHING[1:-1]
 """Effects of a choice that changes what a step costs, but no computed number."""
 
 
-Topic = Literal["", "run", "parallelism", "memory", "exchange"]
+Topic = Literal["", "run", "parallelism", "memory", "exchange", "local"]
 """Section of the help that lists the option of a choice."""
 _TOPICS: Mapping[str, Topic] = {
     "": "run",
     "parallelism": "parallelism",
     "gradient_exchange": "exchange",
-    "local": "exchange",
+    "local": "local",
     "weight_update": "memory",
 }
 """Default section, by the part of ``Strategy``."""

@@ -1,0 +1,37 @@
+"""``paceline whatif --sites``: a table of one place, a map of many, and options that do not go together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command import answer, run
+
+ON = "whatif gpt2 --cluster '1 A100' --global-batch 8 --seq-len 128"
+
+
+def test_one_place_is_a_table_and_many_are_a_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, f"{ON} --sites 2 --bandwidth 1Gb/s --mtbf 500h")
+    assert code == 0 and "sparseloco" in out and "goodput" in out and "further tokens" in out
+    picture = tmp_path / "map.svg"
+    data = answer(capsys, f"{ON} --sites 2,8 --bandwidth 1..10Gb/s --sync-every 20 --picture {picture}")
+    assert data["sync_every"] == 20 and set(data["further_tokens"]) == {"2", "8"}
+    assert "<svg" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--bandwidth 1Gb/s", "--bandwidth without --sites"),
+        ("", "no --change is given"),
+        ("--sites 2 --change nodes+1", "two questions"),
+        ("--sites 2 --sync-every 1", "--sync-every 1"),
+        ("--sites 2..8 --mtbf 500h", "--mtbf with a map"),
+        ("--sites 2 --bandwidth 1Gb/s --picture x.png", "a picture of one place"),
+        ("--sites 2 --compression int8", "the map tries them"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, error = run(capsys, f"{ON} {words}")
+    assert code == 2 and said in error

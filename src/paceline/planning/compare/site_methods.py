@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 from paceline.strategy import LOCAL_RECIPES, Strategy
@@ -41,31 +43,17 @@ class SiteMethod:
         return strategy.changed(**choices)
 
 
-def _of_recipe(name: str, letter: str, title: str) -> SiteMethod:
-    """Return a published recipe as a method."""
-    recipe = LOCAL_RECIPES[name]
-    choices = {key: value for key, value in recipe.choices.items() if key != "sync_every"}
-    return SiteMethod(name, letter, title, choices, source=recipe.source)
+def _methods() -> Iterator[SiteMethod]:
+    """Yield the methods of the file."""
+    text = files("paceline.planning.compare").joinpath("site_methods.toml").read_text(encoding="utf-8")
+    for entry in tomllib.loads(text)["method"]:
+        recipe = LOCAL_RECIPES.get(entry.pop("recipe", ""))
+        if recipe is not None:
+            entry["choices"] = {name: value for name, value in recipe.choices.items() if name != _EVERY}
+            entry["source"] = recipe.source
+        yield SiteMethod(**entry)
 
 
-SITE_METHODS = (
-    SiteMethod("dense", ".", "gradients in every step", local=False),
-    SiteMethod("int8", "c", "gradients in every step, in 8 bits", {"compression": "int8"}, local=False),
-    _of_recipe("diloco", "D", "local steps, dense pseudo-gradients"),
-    SiteMethod(
-        "muloco",
-        "M",
-        "local steps of Muon, pseudo-gradients in 4 bits",
-        {"compression": "int4", "optimizer": "muon"},
-        source="Therien et al. 2025, arXiv:2505.23725",
-    ),
-    SiteMethod(
-        "streaming",
-        "T",
-        "local steps, fragments in turn in 4 bits, hidden behind the next steps",
-        {"compression": "int4", "fragments": 3, "sync_delay": 5},
-        source="Douillard et al. 2025, arXiv:2501.18512: 4 bits, 5 steps that overlap",
-    ),
-    _of_recipe("sparseloco", "S", "local steps, top-k of 1/64 with residuals in place of the outer momentum"),
-)
+_EVERY = "sync_every"
+SITE_METHODS = tuple(_methods())
 """Methods of a map, in the order in which they change training: the first of those that are about equally fast counts."""

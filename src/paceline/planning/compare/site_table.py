@@ -14,11 +14,18 @@ from paceline.planning.compare.site_methods import SITE_METHODS, SiteMethod
 from paceline.planning.failures.failures import Failures
 from paceline.planning.failures.local_goodput import SiteFailures
 from paceline.prediction import ORDINARY, Prediction, StepPredictor
-from paceline.prediction.learning.local_loss import FurtherTokens, further_tokens
+from paceline.prediction.learning.local_loss import FurtherTokens, further_tokens, sources
 from paceline.strategy import Strategy
 from paceline.tabular import Row, Tabular
 from paceline.workload.family import DECODER, family
 from paceline.workload.table import Workload
+
+Further = Mapping[int, FurtherTokens | None]
+"""Further tokens of local steps by number of sites; None where no law was published."""
+TokensOfLaws = FurtherTokens
+"""Further tokens where laws were published."""
+LAWS = sources
+"""Function that returns the sources of the laws of loss by tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +139,7 @@ def site_table(
         sites=sites,
         bandwidth=bandwidth,
         sync_every=sync_every,
-        outcomes=tuple(sorted(outcomes, key=lambda o: o.prediction.step_time_s)),
+        outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.prediction.step_time_s)),
         further=further_of(workload, sites, sync_every),
         impossible=impossible,
     )

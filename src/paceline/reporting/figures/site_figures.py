@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.planning.compare.site_map import SiteMap
-from paceline.prediction.learning.local_loss import FurtherTokens
+from paceline.planning.compare.site_table import Further, TokensOfLaws
 from paceline.reporting.figures.report_figures import canvas, check_format, light, save
 
 if TYPE_CHECKING:
@@ -34,10 +34,6 @@ SHARES = (0.5, 0.8, 0.9, 0.95)
 """Shares of time computing that have a contour."""
 WINS = "local steps win to its left,\nto an equal loss"
 SIZE = (7.6, 3.9)
-
-
-Further = Mapping[int, FurtherTokens | None]
-"""Further tokens of local steps by number of sites."""
 
 
 def write_picture(answer: SiteMap, further: Further, where: str) -> Path:
@@ -94,7 +90,7 @@ def _draw(figure: Figure, answer: SiteMap, further: Further, palette: Mapping[st
     axes.legend(handles=patches, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _known(answer: SiteMap, further: Further) -> Iterator[tuple[int, float, FurtherTokens]]:
+def _known(answer: SiteMap, further: Further) -> Iterator[tuple[int, float, TokensOfLaws]]:
     """Yield each number of sites that the laws cover, with its place on the axis."""
     for sites in answer.sites:
         known = further.get(sites)

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paceline.planning.compare.site_map import SiteMap
 from paceline.planning.compare.site_methods import SiteMethod
-from paceline.planning.compare.site_table import SiteTable
+from paceline.planning.compare.site_table import LAWS, Further, SiteTable, TokensOfLaws
 from paceline.planning.search.ranking import TIE
-from paceline.prediction.learning.local_loss import FurtherTokens, sources
 from paceline.reporting.text.screen import GAP, Block, Paragraph, Screen, Table, heading, item
 from paceline.reporting.values import count, number, seconds, size
 from paceline.units import format_bandwidth
@@ -32,7 +31,7 @@ NOT_MEASURED = (
 )
 
 
-def map_screen(answer: SiteMap, further: Mapping[int, FurtherTokens | None]) -> Screen:
+def map_screen(answer: SiteMap, further: Further) -> Screen:
     """Return the screen of a map. ``further``: further tokens of local steps by number of sites."""
     best = [answer.methods[k] for k in sorted({*answer.best.ravel().tolist()})]
     site, first = f"{answer.site.world_size} {answer.site.device.name}", answer.sites[0]
@@ -58,7 +57,7 @@ def map_screen(answer: SiteMap, further: Mapping[int, FurtherTokens | None]) -> 
     )
 
 
-def _map_table(answer: SiteMap, further: Mapping[int, FurtherTokens | None]) -> Table:
+def _map_table(answer: SiteMap, further: Further) -> Table:
     columns = _shown(len(answer.bandwidths))
     speeds = [format_bandwidth(answer.bandwidths[j]).replace(" ", "\n") for j in columns]
     head = ("sites", *speeds, "further\ntokens", "local steps\nwin")
@@ -74,7 +73,7 @@ def _shown(total: int) -> Sequence[int]:
     return range(total) if total <= SHOWN else sorted({round(k * (total - 1) / (SHOWN - 1)) for k in range(SHOWN)})
 
 
-def wins(answer: SiteMap, sites: int, known: FurtherTokens | None) -> str:
+def wins(answer: SiteMap, sites: int, known: TokensOfLaws | None) -> str:
     """Return where local steps are faster to an equal loss, with the most further tokens; ``?``: for equal samples."""
     if known is not None and math.isinf(known.high):
         return "unknown"
@@ -84,7 +83,7 @@ def wins(answer: SiteMap, sites: int, known: FurtherTokens | None) -> str:
     return f"<{format_bandwidth(below)}{mark}" if below else f"nowhere{mark}"
 
 
-def _further(known: FurtherTokens | None) -> str:
+def _further(known: TokensOfLaws | None) -> str:
     if known is None:
         return "unknown"
     most = "any" if math.isinf(known.high) else f"{known.high - 1:.0%}"
@@ -95,7 +94,7 @@ def table_screen(answer: SiteTable) -> Screen:
     """Return the screen of all methods at one place."""
     best, alone = answer.outcomes[0], answer.alone
     where = f"{count(answer.sites, 'site')} with {format_bandwidth(answer.bandwidth)}"
-    dense = next((o for o in answer.outcomes if o.method.name == "dense"), best)
+    dense = next((o for o in answer.outcomes if not o.method.local and not o.method.choices), best)
     gain = best.prediction.samples_per_s / dense.prediction.samples_per_s
     brief = f"{alone.workload} on {where}: {best.method.name} computes {best.computing:.0%} of the time, {number(gain)}x dense"
     failing = not all(math.isnan(o.goodput) for o in answer.outcomes)
@@ -142,4 +141,4 @@ def _left_out(impossible: Mapping[str, str], unfit: Sequence[SiteMethod]) -> Ite
 
 def _sources(methods: Sequence[SiteMethod]) -> Iterator[Block]:
     yield from (item(f"{method.name}: {method.source}") for method in methods if method.source)
-    yield from (item(f"loss by tokens: {source}") for source in sources())
+    yield from (item(f"loss by tokens: {source}") for source in LAWS())

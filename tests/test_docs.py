@@ -38,6 +38,7 @@ PAGES = (
     "README.md",
     "docs/compression.md",
     "docs/local-sgd.md",
+    "docs/training.md",
     "docs/sharded.md",
     "docs/faults.md",
     "docs/lab.md",

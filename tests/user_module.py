@@ -16,6 +16,13 @@ def network() -> nn.Module:
     )
 
 
+def unnormalized() -> nn.Module:
+    """The same without BatchNorm, whose statistics FSDP2 does not narrow."""
+    layers = network()
+    layers[1] = nn.Identity()
+    return layers
+
+
 def samples() -> tuple[torch.Tensor, ...]:
     g = torch.Generator().manual_seed(8)
     x = torch.randn(300, 29, generator=g)
@@ -100,3 +107,41 @@ def few() -> tuple[torch.Tensor, ...]:
     g = torch.Generator().manual_seed(3)
     x, y = torch.randn(64, 8, generator=g), torch.arange(64) % 3
     return x, y, x, y
+
+
+def even() -> nn.Module:
+    """Neither dropout nor batch norm: one batch is the mean of its parts."""
+    return nn.Sequential(nn.Linear(29, 67), nn.Tanh(), nn.Linear(67, 5))
+
+
+class Residual(nn.Module):
+    """Block of several layers with one stored input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.expand, self.contract = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.contract(torch.nn.functional.gelu(self.expand(self.norm(x))))
+
+
+def blocks() -> nn.Module:
+    return nn.Sequential(Residual(29), Residual(29), nn.Linear(29, 5))
+
+
+class Repeated(nn.Module):
+    """Wide rows, many for each sample, so that activations are most of the memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.head = nn.ModuleList(Residual(64) for _ in range(8)), nn.Linear(64, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x[:, None, :1].expand(-1, 512, 64)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(1))
+
+
+def deep() -> nn.Module:
+    return Repeated()

@@ -25,7 +25,8 @@ EXCHANGE = (
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout --start --plan --teacher --distill"
-    " --checkpoint-every --elastic --sharding --shard-devices --gather-bits --memory-format --layout" + EXCHANGE
+    " --checkpoint-every --elastic --sharding --shard-devices --gather-bits --memory-format --layout --precision"
+    " --stored-weights --gradient-bits --grad-accum --micro-batches --recompute --recompute-layers --compile" + EXCHANGE
 )
 SLIM = (
     "MODEL --method --target --int8 --budget --threads --predict --device --path-epochs --tune-epochs --distill --data"

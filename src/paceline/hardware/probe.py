@@ -13,13 +13,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.precision import PRECISIONS
 
 if TYPE_CHECKING:
     import torch
@@ -125,6 +126,35 @@ def probe_cluster(device: torch.device) -> Cluster:
         link=link.name,
     )
     return Cluster.of_nodes(probed, local, ranks // local, link, link)
+
+
+def in_precision(cluster: Cluster, precision: str, device: torch.device) -> Cluster:
+    """Return a measured cluster with the rate of matrix products in another precision than fp32.
+
+    Every rank calls it and measures at the same time.
+    """
+    import torch
+    import torch.distributed as dist
+
+    if precision in cluster.device.peak_flops:
+        return cluster
+    name = PRECISIONS[precision].dtype
+    a = torch.randn(MATMUL, MATMUL, dtype=torch.float32, device=device).to(getattr(torch, name) if name else torch.float32)
+    b, c = torch.randn_like(a), torch.empty_like(a)
+    times: list[float] = []
+    start = time.perf_counter()
+    while time.perf_counter() - start < SECONDS or len(times) < 3:
+        begin = time.perf_counter()
+        torch.mm(a, b, out=c)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - begin)
+    shared = torch.tensor([statistics.median(times[1:])], dtype=torch.float64, device=device)
+    dist.all_reduce(shared)
+    probed = cluster.device
+    rate = Fact(2 * MATMUL**3 * dist.get_world_size() / float(shared), probed.memory.source, probed.memory.date)
+    peak, reached = ({**rates, precision: rate} for rates in (probed.peak_flops, probed.matmul_flops))
+    return replace(cluster, device=replace(probed, peak_flops=peak, matmul_flops=reached))
 
 
 def memory_bytes() -> float:

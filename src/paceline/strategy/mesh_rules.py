@@ -139,6 +139,7 @@ GRADIENT_CHOICE = choice(
         "gradient_bits {value} with sharding {of.sharding}",
         "leave gradient_bits out, train with compression bf16, or with FSDP2's reduce_dtype in your own script",
         runs=lambda mesh: mesh.gradient_bits == 32 and mesh.sharding.weights,
+        option=True,
     ),
     source="Megatron-Core, distributed optimizer",
     affects=TRAFFIC,

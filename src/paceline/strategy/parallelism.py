@@ -49,7 +49,7 @@ from paceline.strategy.mesh_rules import (
 )
 from paceline.strategy.offload import OFFLOAD_CHOICE, OFFLOAD_LAYERS, HostActivations, Offload, host_activations
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES, ZERO_BUBBLE, PassOrder
-from paceline.strategy.recompute import MODULES, NO_RECOMPUTE, RECOMPUTES, Recompute
+from paceline.strategy.recompute import MODULES, NO_RECOMPUTE, RECOMPUTES, TRAINED_MODULES, Recompute
 from paceline.strategy.sharding import ALIASES, DDP, SHARDINGS, TORCH_SHARDINGS, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
@@ -324,7 +324,8 @@ class Parallelism:
         title_rank=4,
         column="grad_accum",
         recorded=True,
-        train=Trained("{value} micro steps", "train with 1, or with no_sync() in your own script"),
+        train=replace(RUNS, help="micro batches a step, whose gradients add up (default 1)"),
+        resumable=True,
         plan=Searched("accumulations", values=(1, 2, 4, 8), help="micro batches a step; may be repeated"),
         affects=("bytes", "time", "memory"),
         emit=WRITTEN,
@@ -347,7 +348,14 @@ class Parallelism:
         bare="full",
         plan=Searched("recomputes", values=(False, True)),
         recorded=True,
-        train=Trained("activation recomputation", "use torch.utils.checkpoint in your own model"),
+        train=Trained(
+            "recomputation {value}",
+            f"train with full, selective, or selective:PARTS of {', '.join(TRAINED_MODULES)}",
+            runs=lambda mesh: set(mesh.recompute.parts) <= set(TRAINED_MODULES),
+            option=True,
+            help=f"{', '.join(RECOMPUTES)}; selective:PARTS of {', '.join(TRAINED_MODULES)} (default none; bare: full)",
+        ),
+        resumable=True,
         source="Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198",
         affects=("time", "memory"),
         emit=WRITTEN,
@@ -370,6 +378,8 @@ class Parallelism:
             ),
         ),
         affects=("time", "memory"),
+        train=RUNS,
+        resumable=True,
         emit=WRITTEN,
     )
     sequence: bool = choice(

@@ -19,6 +19,8 @@ with its exchanges, ``moe_act`` the activations between their products. ``mla_up
 latent attention. ``op`` is torchtitan's policy by operation: the results of attention and of every second product are kept, and
 the rest of a block is recomputed.
 """
+TRAINED_MODULES = (CORE, "mlp", BY_OPERATION)
+"""Parts that ``train`` recomputes, by ``torch.utils.checkpoint``. The others need kernels that store their inputs alone."""
 _MODULE_ALIASES = {"norm": "layernorm"}
 _ALIASES = {"yes": "full", "true": "full", "1": "full", "no": "none", "false": "none", "0": "none"}
 """Other names; tables of jobs have numbers too."""

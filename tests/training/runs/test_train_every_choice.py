@@ -117,6 +117,37 @@ EXECUTED: dict[str, list[Case]] = {
     "fragments": [_case("result", LOCAL, fragments=2)],
     "sync_delay": [_case("result", LOCAL, sync_delay=1)],
     "mixing": [_case("result", {**LOCAL, "sync_delay": 1}, mixing=0.0)],
+    "precision": [
+        _case("result", precision="bf16"),
+        _rare("result", INT8, precision="bf16"),
+        _rare("result", LOCAL, precision="bf16"),
+        _case("bytes", {"sharding": "zero3"}, precision="bf16"),
+        _rare("bytes", {**INT8, "sharding": "zero2"}, precision="bf16"),
+        _rare("result", {"sharding": "zero1"}, precision="bf16"),
+    ],
+    "gradient_bits": [_rare("bytes", {"sharding": "zero3", "precision": "bf16"}, gradient_bits=32)],
+    "stored_weights": [
+        _rare("bytes", {"precision": "bf16"}, stored_weights="bf16"),
+        _rare("result", {"precision": "bf16", "sharding": "zero3"}, stored_weights="bf16"),
+    ],
+    "grad_accum_steps": [
+        _rare("result", INT8, grad_accum_steps=2),
+        _case("bytes", {**INT8, "sharding": "zero3"}, grad_accum_steps=2),
+        _rare("result", {"sharding": "zero1"}, grad_accum_steps=2),
+        _rare("result", {**LOCAL, "precision": "bf16"}, grad_accum_steps=3),
+        _rare("result", POWERSGD, grad_accum_steps=2),
+        _rare("bytes", {"sharding": "zero2", "precision": "bf16"}, grad_accum_steps=4),
+    ],
+    "recompute": [
+        _rare("nothing", INT8, recompute="full"),
+        _rare("nothing", recompute="selective"),
+        _rare("nothing", recompute="selective:op"),
+        _case("nothing", {**INT8, "sharding": "zero3"}, recompute="full"),
+        _rare("nothing", {"sharding": "zero2", "precision": "bf16", "grad_accum_steps": 2}, recompute="full"),
+        _rare("nothing", LOCAL, recompute="full"),
+        _rare("nothing", {"precision": "bf16", "grad_accum_steps": 2}, recompute="full"),
+    ],
+    "recompute_layers": [_rare("nothing", recompute="full", recompute_layers=2)],
     "outer_lr": [_case("result", LOCAL, outer_lr=1.0)],
     "outer_momentum": [_case("result", LOCAL, outer_momentum=0.0)],
     "residual_decay": [_rare("result", {"compression": "topk", **LOCAL}, residual_decay=0.5)],
@@ -124,7 +155,12 @@ EXECUTED: dict[str, list[Case]] = {
 """Effect of each choice: the number of ``steps`` or ``buckets``, the ``result`` (the losses), the collectives, the ``bytes``,
 or ``nothing`` here."""
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
-    "precision": [({"precision": "bf16"}, "fp32, not bf16")],
+    "precision": [
+        ({"precision": "fp8"}, "cannot run precision fp8"),
+        ({"precision": "fp16"}, "fp16 on a CPU"),
+        ({"precision": "tf32"}, "tf32 on a CPU"),
+        ({"precision": "fp16", "sharding": "zero3"}, "fp16 with sharding zero3"),
+    ],
     "gradient_bits": [
         ({"sharding": "distributed_optimizer"}, "cannot run sharding distributed_optimizer"),
         ({"sharding": "zero1", "gradient_bits": 16}, "cannot run gradient_bits 16 with sharding zero1"),
@@ -132,16 +168,18 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "loss": [({"loss": "chunked"}, "cannot run loss chunked")],
     "update": [({"update": "fused"}, "cannot run update fused")],
-    "stored_weights": [({"stored_weights": "bf16", "precision": "bf16"}, "fp32, not bf16|stored_weights bf16")],
+    "stored_weights": [({"stored_weights": "bf16_kahan", "precision": "bf16"}, "stored_weights bf16_kahan")],
     "state_bits": [({"state_bits": 16, "optimizer": "adam"}, "cannot run state_bits 16")],
     "ema": [({"ema": True}, "cannot run ema")],
     "task": [({"task": "dpo"}, "cannot run task dpo")],
     "tokens_per_sample": [({"tokens_per_sample": "mean=400,max=2048"}, "cannot run")],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
     "offload_layers": [({"offload": "activations", "offload_layers": 1}, "cannot run offload activations")],
-    "recompute": [({"recompute": True}, "cannot run activation recomputation")],
-    "recompute_layers": [({"recompute": "full", "recompute_layers": 1}, "cannot run activation recomputation")],
-    "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],
+    "recompute": [
+        ({"recompute": "selective:layernorm"}, "cannot run recomputation selective:layernorm"),
+        ({"recompute": "selective:mlp"}, "no block has a module mlp"),
+    ],
+    "recompute_layers": [({"recompute": "full", "recompute_layers": 9}, "the network has 7 blocks")],
     "worker_devices": [({**LOCAL, "world_size": 4, "worker_devices": 2}, "cannot run local steps of workers of 2 devices")],
     "servers": [({"exchange": "parameter_server", "servers": 2}, "runs one server, not 2")],
     "codec_at": [({"compression": "inceptionn", "exchange": "ring", "codec_at": "nic"}, "paceline lab up --nic inceptionn")],
@@ -186,9 +224,13 @@ def choices_of(kind: type) -> set[str]:
     return names
 
 
+def network_of(choices: Mapping[str, Any]) -> str:
+    return "user_module:unnormalized" if choices.get("sharding") in ("zero2", "zero3") else "user_module:network"
+
+
 def run_of(choices: Mapping[str, Any], out: Path | str) -> TrainingRun:
     strategy = Strategy.of(**{**BASE, **choices})
-    return TrainingRun(model="user_module:network", data=DATA, strategy=strategy, epochs=1, seed=6, out=str(out))
+    return TrainingRun(model=network_of(choices), data=DATA, strategy=strategy, epochs=1, seed=6, out=str(out))
 
 
 def key(choices: Mapping[str, Any]) -> str:
@@ -207,10 +249,11 @@ def train_all(rank: int, workers: int, folder: str, names: list[str]) -> dict[st
     """Each of the named ``RUNS`` once, by the code that every worker runs."""
     calibrate.STEPS, calibrate.ELEMENTS = 1, (CALIBRATED,)  # how long things take is not asked here
     probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
-    described = [worker.describe(run_of({}, ""), load(DATA)) if rank == 0 else None]
+    runs = [run_of(choices, "") for choices in ({}, {"sharding": "zero3"})]
+    described = [{run.model: worker.describe(run, load(DATA)) for run in runs} if rank == 0 else None]
     dist.broadcast_object_list(described)
-    machine, table = probe.probe_cluster(torch.device("cpu")), described[0]
-    worker.probe_cluster, worker.describe = lambda device: machine, lambda *_: table  # the same in all of them
+    machine, tables = probe.probe_cluster(torch.device("cpu")), described[0]
+    worker.probe_cluster, worker.describe = lambda device: machine, lambda run, _: tables[run.model]
     sent: list[int] = []
     attach, hooks = calibrate.attach, list[Any]()
     calibrate.attach = lambda *args, **kwargs: hooks.append(attach(*args, **kwargs)) or hooks[-1]
@@ -334,7 +377,7 @@ def test_what_is_executed_is_what_was_predicted_and_calibrated(case, outcome):
     assert ran.record.wire_bytes_per_device == ran.prediction.wire_bytes_per_device
     if name != "powersgd":  # which is calibrated by its own bytes
         over = strategy.gradient_exchange.exchange.name  # what is sharded is calibrated over the same links
-        whole = strategy.changed(sharding="ddp", shard_devices=0, gather_bits=0, exchange=over)
+        whole = strategy.changed(sharding="ddp", shard_devices=0, gather_bits=0, gradient_bits=0, exchange=over)
         assert ran.calibrated == busiest_sent(whole.traffic(BucketPlan(CALIBRATED, 1, 0)).phases)
 
 

@@ -18,6 +18,8 @@ from paceline.training.attach.attach_options import TIMEOUT_S
 from paceline.training.runs.training_run import TrainingRun
 from paceline.units import format_seconds, parse_seconds
 
+_COMPUTING = ("precision", "stored_weights")
+"""Choices of ``Strategy`` that ``slim`` does not take."""
 DEFAULT_OUT = "runs/train"
 OPTIMIZER_OPTIONS = tuple(dict.fromkeys(name for optimizer in OPTIMIZERS.values() for name in optimizer.options))
 DEFAULTS: dict[str, Any] = {
@@ -67,8 +69,11 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     every = "write a checkpoint every number of steps, 100, or at an interval, 1m (default: after each epoch)"
     elastic = "continue from --out, and after a lost rank with the ranks that return or without it"
     run.add_argument("--elastic", action="store_true", help=elastic)
+    compiled = "compile the network by torch.compile, block by block"
+    run.add_argument("--compile", action="store_true", help=compiled)
     run.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
-    add_choice_arguments(parser, (item for item in TRAINED if item.part == "parallelism"), only_given=True)
+    whole = (item for item in TRAINED if item.part == "parallelism" or item.name in _COMPUTING)
+    add_choice_arguments(parser, whole, only_given=True)
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +89,7 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
         )
     )
     batch = CHOICES["global_batch_size"]  # stands beside the epochs
-    others = (item for item in TRAINED if item.part != "parallelism" and item.name != batch.name)
+    others = (item for item in TRAINED if item.part != "parallelism" and item.name not in (batch.name, *_COMPUTING))
     add_choice_arguments(parser, others, only_given=True)
     add_compression_arguments(parser)
     learning.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
@@ -182,4 +187,5 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         timeout_s=timeout_s(options),
         elastic=getattr(options, "elastic", False),
         checkpoint_every=getattr(options, "checkpoint_every", ""),
+        compile=getattr(options, "compile", False),
     )

@@ -6,7 +6,7 @@ from dataclasses import MISSING, replace
 from typing import Any
 
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
-from paceline.hardware.precision import PRECISIONS
+from paceline.hardware.precision import PRECISIONS, RECIPES
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from paceline.strategy.choices import tool_names
 from paceline.strategy.choices.choice import (
@@ -67,7 +67,13 @@ PRECISION: Any = choice(
     said=True,
     told_apart=True,
     recorded=True,
-    train=Trained("precision {value}", "train in fp32"),
+    train=Trained(
+        "precision {value}",
+        "train in fp32, bf16, or on a GPU in fp16 or tf32: torch alone quantises no products",
+        runs=lambda strategy: strategy.precision not in RECIPES,
+        option=True,
+        help="fp32, bf16; on a GPU also fp16, tf32 (default fp32)",
+    ),
     plan=Searched("precisions", help=ONE_OF),
     label="Precision",
     start="bf16",

@@ -26,6 +26,7 @@ from paceline.strategy import BucketPlan, Strategy
 from paceline.strategy.sharding import DDP
 from paceline.training.attach.attach import attach, wrap
 from paceline.training.attach.attach_options import AttachOptions
+from paceline.training.runs.compute.arithmetic import Arithmetic
 from paceline.training.runs.loop import classification_loss, make_optimizer
 
 ELEMENTS = (1 << 15, 1 << 17, 1 << 19)
@@ -42,14 +43,14 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
     Every step computes like training and then exchanges one synthetic gradient, so ranks wait for each other as in training.
 
     Args:
-        model: a copy on this rank's device; its weights and buffers change.
+        model: a copy on this rank's device, without recomputation, which the prediction adds; its weights and buffers change.
         batch: one micro batch.
         name: name of the workload, for the record.
         timeout_s: seconds that an exchange waits for another rank.
     """
     device = batch[0].device
     over = strategy.gradient_exchange.exchange  # what is sharded sends over the same links
-    strategy = strategy.changed(sharding=DDP, shard_devices=0, gather_bits=0, exchange=over)
+    strategy = strategy.changed(sharding=DDP, shard_devices=0, gather_bits=0, gradient_bits=0, exchange=over)
     compute = _ComputeStep(model, batch, strategy)
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     totals: list[float] = []
@@ -88,10 +89,13 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
 
 
 def _steps(compute: _ComputeStep, strategy: Strategy, elements: int, device: torch.device, timeout_s: float) -> list[Parts]:
-    ddp = DistributedDataParallel(_Vector(elements).to(device))
+    dtype = torch.bfloat16 if strategy.weight_update.narrow else torch.float32
+    ddp = DistributedDataParallel(_Vector(elements).to(device, dtype))
     # The rule for dense tensors names those of the model; this gradient represents the compressed ones.
     hook = attach(ddp, replace(strategy.gradient_exchange, dense_rule=None), AttachOptions(timeout_s=timeout_s))
-    gradient = torch.randn(elements, dtype=torch.float32, generator=torch.Generator().manual_seed(dist.get_rank())).to(device)
+    gradient = torch.randn(elements, dtype=torch.float32, generator=torch.Generator().manual_seed(dist.get_rank())).to(
+        device, dtype
+    )
     steps: list[Parts] = []
     for _ in range(STEPS + 2):
         parts = dict.fromkeys(_PARTS, 0.0) | compute()
@@ -135,6 +139,7 @@ class _ComputeStep:
 
     def __init__(self, model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy) -> None:
         self.model, (self.x, self.y) = wrap(model.train(), strategy), batch
+        self.arithmetic = Arithmetic(strategy, self.x.device)
         self.model.register_comm_hook(ThreadPoolExecutor(1), _keep_local)
         self.optimizer = make_optimizer(strategy.optimizer, model.parameters(), 0.0)
         self.loss = torch.zeros((), dtype=torch.float32)
@@ -143,15 +148,17 @@ class _ComputeStep:
         device = self.x.device
         return {
             "forward": _timed(self._forward, device),
-            "backward": _timed(lambda: self.loss.backward(), device),
+            "backward": _timed(lambda: self.arithmetic.backward(self.loss), device),
             "optimizer": _timed(self._update, device),
         }
 
     def _forward(self) -> None:
-        self.loss = classification_loss(self.model(self.x), self.y)
+        with self.arithmetic.autocast():
+            output = self.model(self.arithmetic.cast(self.x))
+            self.loss = classification_loss(output.float() if self.arithmetic.stored else output, self.y)
 
     def _update(self) -> None:
-        self.optimizer.step()
+        self.arithmetic.update(self.optimizer)
         self.optimizer.zero_grad()
 
 

@@ -73,17 +73,16 @@ class LocalTrainer(Trainer):
             self.sync.finish()
         return loss
 
+    def _exchanges(self, last: bool) -> bool:
+        return False
+
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         clock, returned, times = self._clock, self.sync.returned, self.times
         began = time.perf_counter()
         clock.begin_step()
-        with clock.span("forward", "compute"):
-            loss = self._loss(x, y)
-        with clock.span("backward", "compute"):
-            loss.backward()
-            self._synchronize()
+        loss, _ = self._passes(x, y, clock)
         with clock.span("optimizer", "compute"):
-            self.optimizer.step()
+            self.arithmetic.update(self.optimizer)
             if self.schedule is not None:
                 self.schedule.step()
             self.optimizer.zero_grad()
@@ -104,7 +103,7 @@ class LocalTrainer(Trainer):
             clock.events.extend(_shifted(event, later) for event in meter.events)
         times.events.append(list(clock.events))
         self._drop_events()
-        return loss.detach()
+        return loss
 
     def _forget(self) -> None:
         """Restart with an empty optimizer if its state may hold non-finite values; all ranks decide equally."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -25,8 +26,11 @@ from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
 from paceline.training.attach.noise_scale import NoiseMeter
 from paceline.training.exchanges.gradients.gradient_statistics import is_finite
+from paceline.training.exchanges.wires.meter import Meter
 from paceline.training.runs.checkpoints.random_streams import set_random_state
 from paceline.training.runs.checkpoints.state_shards import without_shards
+from paceline.training.runs.compute.arithmetic import Arithmetic
+from paceline.training.runs.compute.compilation import uncompiled
 from paceline.training.runs.data import Dataset
 from paceline.training.runs.image_order import ordered
 from paceline.training.runs.starting_model import mixed_seed
@@ -123,6 +127,8 @@ class Trainer:
     ) -> None:
         self.model, self.hook, self.optimizer, self.schedule = model, hook, optimizer, schedule
         self.data, self.strategy, self.seed, self.device = data, strategy, seed, device
+        self.arithmetic = Arithmetic(strategy, device)
+        self.compiled = False
         self.rank = dist.get_rank()
         self.group: dist.ProcessGroup = model.process_group
         self.times = StepMeasurements()
@@ -138,12 +144,17 @@ class Trainer:
         self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield this rank's micro batches of one epoch, from step ``first`` on."""
+        """Yield this rank's samples of each step of one epoch, from step ``first`` on."""
         order = self.order(epoch)
-        size, micro = self.strategy.global_batch_size, self.strategy.micro_batch_size
+        size, own = self.strategy.global_batch_size, self.samples_per_step
         for step in range(first, self.steps_per_epoch):
-            mine = order[step * size + self.rank * micro :][:micro]
+            mine = order[step * size + self.rank * own :][:own]
             yield ordered(self.data.train_x[mine].to(self.device), self.strategy), self.data.train_y[mine].to(self.device)
+
+    @property
+    def samples_per_step(self) -> int:
+        """This rank's samples of a step, in all its micro batches."""
+        return self.strategy.micro_batch_size * self.strategy.parallelism.micro_batches
 
     def order(self, epoch: int) -> Tensor:
         """Return the samples of an epoch in their order, by index, equal on every rank."""
@@ -163,8 +174,9 @@ class Trainer:
         """
         buffers = {name: buffer.clone() for name, buffer in self.model.module.named_buffers()}
         state = self.hook.state_dict()
+        micro = self.strategy.micro_batch_size
         x, y = next(self.batches(0))
-        self._loss(x, y).backward()
+        self._loss(x[:micro], y[:micro]).backward()
         self.optimizer.zero_grad()
         with torch.no_grad():
             for name, buffer in self.model.module.named_buffers():
@@ -186,7 +198,7 @@ class Trainer:
     def noise_scale(self) -> float | None:
         """Return the noise scale of the steps since its last value, in samples; None if it is not measured or not known yet."""
         scale = self.noise.scale if self.noise is not None else None
-        return None if scale is None else scale.take(self.strategy.micro_batch_size)
+        return None if scale is None else scale.take(self.samples_per_step)
 
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:
         """Train one pass, or the rest of it. Return the mean training loss of this rank's samples in the whole pass.
@@ -214,30 +226,53 @@ class Trainer:
         return float(self.loss_so_far) / self.steps_per_epoch
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        output = self.model(x)
-        loss = classification_loss(output, y)
-        if self.teacher is None:
-            return loss
-        with torch.no_grad():
-            taught = self.teacher(x)
-        return (1 - self.distill) * loss + self.distill * distillation_loss(output, taught)
+        with self.arithmetic.autocast():
+            output = self.model(self.arithmetic.cast(x))
+            if self.arithmetic.stored:
+                output = output.float()
+            loss = classification_loss(output, y)
+            if self.teacher is None:
+                return loss
+            with torch.no_grad():
+                taught = self.teacher(x)
+            return (1 - self.distill) * loss + self.distill * distillation_loss(output, taught)
+
+    def _exchanges(self, last: bool) -> bool:
+        """Return whether a micro step exchanges gradients in its backward pass. ``last``: whether it is the step's last."""
+        return last
+
+    def _passes(self, x: Tensor, y: Tensor, meter: Meter) -> tuple[Tensor, float]:
+        """Run forward and backward pass of each micro batch. Gradients add up to those of the mean loss.
+
+        Returns:
+            The mean loss, and the seconds from the last complete gradient to the end of a backward pass.
+        """
+        micro, count = self.strategy.micro_batch_size, self.strategy.parallelism.micro_batches
+        losses: list[Tensor] = []
+        waited = 0.0
+        for number, (a, b) in enumerate(zip(x.split(micro), y.split(micro), strict=True)):
+            exchanges = self._exchanges(number == count - 1)
+            gathers = isinstance(self.model, DistributedDataParallel) and not exchanges
+            with self.model.no_sync() if gathers else nullcontext():
+                with meter.span("forward", "compute"):
+                    loss = self._loss(a, b)
+                start = meter.now()
+                self.arithmetic.backward(loss / count if count > 1 else loss)
+                self._synchronize()
+            returned = meter.now()
+            ended = meter.backward_end_s if exchanges else returned
+            meter.events.append(Event(name="backward", lane="compute", start_s=start, duration_s=ended - start, rank=self.rank))
+            waited += returned - ended
+            losses.append(loss.detach())
+        return (torch.stack(losses).mean() if count > 1 else losses[0]), waited
 
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         meter = self.hook.meter
         meter.begin_step()
-        with meter.span("forward", "compute"):
-            loss = self._loss(x, y)
-        start = meter.now()
-        loss.backward()
-        self._synchronize()
-        returned = meter.now()
-        backward = Event(
-            name="backward", lane="compute", start_s=start, duration_s=meter.backward_end_s - start, rank=self.rank
-        )
-        meter.events.append(backward)
+        loss, waited = self._passes(x, y, meter)
         with meter.span("optimizer", "compute"):
             self.torn = True
-            self.optimizer.step()
+            self.arithmetic.update(self.optimizer)
             if self.schedule is not None:
                 self.schedule.step()
             self.optimizer.zero_grad()
@@ -245,13 +280,13 @@ class Trainer:
         self.torn = False
         times = self.times
         times.step.append(meter.now())
-        times.exposed.append(returned - meter.backward_end_s)
+        times.exposed.append(waited)
         times.comm.append(meter.seconds("network"))
         times.codec.append(meter.seconds("codec"))
         times.sent.append(meter.sent_bytes)
         times.events.append(list(meter.events))
         self._drop_events()
-        return loss.detach()
+        return loss
 
     def _drop_events(self) -> None:
         events = self.times.events
@@ -272,12 +307,18 @@ class Trainer:
         x, y = self.data.test_x[mine], self.data.test_y[mine]
         sums = torch.zeros(2, dtype=torch.float64)
         for a, b in zip(x.split(256), y.split(256), strict=True):
-            output = self.model.module(ordered(a.to(self.device), self.strategy)).cpu()
+            output = self._outputs(self.model.module, a)
             sums += torch.stack([(output.argmax(-1) == b).sum(), classification_loss(output, b) * b.numel()])
         counted = sums.to(self.device)
         dist.all_reduce(counted)
         right, loss = (counted.cpu() / self.data.test_y.numel()).tolist()
         return right, loss
+
+    def _outputs(self, module: nn.Module, x: Tensor) -> Tensor:
+        """Return the outputs for samples without gradients, in fp32 on the host."""
+        with self.arithmetic.autocast(), uncompiled() if self.compiled else nullcontext():
+            output: Tensor = module(self.arithmetic.cast(ordered(x.to(self.device), self.strategy)))
+        return output.float().cpu()
 
     def weights(self) -> dict[str, Any]:
         """Return the weights and buffers that are equal on every rank."""

@@ -13,6 +13,7 @@ from paceline.errors import UserError
 from paceline.strategy import Strategy
 from paceline.strategy.sharding import units
 from paceline.training.exchanges.gradients.tensor_layout import numbered
+from paceline.training.runs.compute.arithmetic import sharded_precision
 
 
 def shard(model: nn.Module, strategy: Strategy) -> nn.Module:
@@ -35,7 +36,9 @@ def shard(model: nn.Module, strategy: Strategy) -> nn.Module:
     devices = init_device_mesh(device, shape, mesh_dim_names=names)
     again = mesh.sharding.gathers_again
     for modules in unit_modules(model, strategy.bucket_bytes):
-        fully_shard(modules if len(modules) > 1 else modules[0], mesh=devices, reshard_after_forward=again)
+        policy = sharded_precision(strategy, root=modules == [model])
+        units_modules = modules if len(modules) > 1 else modules[0]
+        fully_shard(units_modules, mesh=devices, reshard_after_forward=again, mp_policy=policy)
     return model
 
 

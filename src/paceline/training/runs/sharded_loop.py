@@ -16,7 +16,6 @@ from paceline.training.attach.attach import attach
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.sharded import ShardedHook
 from paceline.training.runs.checkpoints.state_shards import as_sharded, rows_of
-from paceline.training.runs.image_order import ordered
 from paceline.training.runs.loop import Alone, Trainer, classification_loss
 from paceline.training.runs.shard import shard
 from paceline.training.runs.training_run import TrainingRun
@@ -41,6 +40,10 @@ class ShardedTrainer(Trainer):
     def settle_buckets(self) -> None:
         """Do nothing, because there are no buckets."""
 
+    def _exchanges(self, last: bool) -> bool:
+        """Return True: a rank keeps its shard of the gradients alone, also between micro steps."""
+        return True
+
     @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
         """Evaluate as ``Trainer`` does. Ranks run equally many forward passes, because each gathers weights from all."""
@@ -54,7 +57,7 @@ class ShardedTrainer(Trainer):
         for start in range(0, most, _BATCH):
             a, b = x[start : start + _BATCH], y[start : start + _BATCH]
             images = a if len(b) else self.data.test_x[:1]
-            output = self.model(ordered(images.to(self.device), self.strategy)).cpu()
+            output = self._outputs(self.model, images)
             if len(b):
                 right = (output.argmax(-1) == b).sum()
                 sums += torch.stack([right, classification_loss(output, b) * b.numel()])

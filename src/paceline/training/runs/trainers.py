@@ -13,6 +13,7 @@ from paceline.training.attach.attach import attach, wrap
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
 from paceline.training.attach.noise_scale import MEASURABLE
+from paceline.training.runs.compute.arithmetic import Arithmetic
 from paceline.training.runs.data import Dataset
 from paceline.training.runs.local_loop import LocalTrainer, attached
 from paceline.training.runs.loop import Trainer, make_optimizer, options_of
@@ -35,6 +36,7 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
     """
     strategy = run.strategy
     shares, x = strategy.parallelism.sharding, strategy.gradient_exchange
+    arithmetic = Arithmetic(strategy, device)
     hook: Hook | PowerSGD
     if strategy.sync_every > 1:
         model, hook = attached(module, run)
@@ -42,7 +44,8 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
         model, hook = sharded(module, run)
     else:
         model = wrap(module, strategy)
-        hook = attach(model, x, run.attach_options, noise_scale=x.compression.name in MEASURABLE)
+        options = replace(run.attach_options, grad_scaler=arithmetic.scaler)
+        hook = attach(model, x, options, noise_scale=x.compression.name in MEASURABLE)
     update = SharedUpdate.of(model, hook, run) if shares.optimizer and not shares.weights else None
     trained = module.named_parameters() if update is None else update.parts.items()
     recipe = run.recipe(len(data.train_y) // strategy.global_batch_size)
@@ -66,5 +69,6 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
         trainer = Trainer(*given)
     if (teacher := teacher_of(run)) is not None:
         trainer.teacher, trainer.distill = teacher.to(device), run.distill
+    trainer.arithmetic, trainer.compiled = arithmetic, run.compile
     trainer.settle_buckets()
     return trainer, recipe

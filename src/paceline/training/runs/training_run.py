@@ -9,13 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypedDict
 
 from paceline.errors import UserError, shorten, unknown
-from paceline.hardware import PRECISIONS
+from paceline.hardware.precision import PRECISIONS
 from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
-from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
-from paceline.strategy.strategy import untrained
+from paceline.strategy.strategy import CHOICES, untrained
 from paceline.training.attach.attach_options import TIMEOUT_S, AttachOptions, check_runs
 from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue
@@ -27,6 +26,7 @@ DIRECTORIES = ("mnist", "fashion-mnist", "cifar10")
 TRAINING_SAMPLES: Mapping[str, int] = {"digits": 1438, "mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
 """Samples of an epoch by kind of data: as published; of the digits, four of every five."""
 _LARGEST = 10**15
+_RESUMABLE = tuple(name for name, item in CHOICES.items() if item.resumable)
 _SLIMMING = ("start", "plan", "teacher", "distill", "slimming")
 
 
@@ -52,6 +52,7 @@ class RunKeywords(TypedDict, total=False):
     slimming: Mapping[str, Any]
     checkpoint_every: str
     elastic: bool
+    compile: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,7 @@ class TrainingRun:
             after each epoch.
         elastic: continue from the state in ``out`` of this run, also with another number of workers, and leave the last step
             there when a rank is lost.
+        compile: compile the network by ``torch.compile``, block by block; this is a choice of software, as in ``Predictor``.
         slimming: how structures are removed while it trains (``slimming.methods.path_training.settings``); empty: not at all.
 
     Raises:
@@ -109,6 +111,7 @@ class TrainingRun:
     slimming: Mapping[str, Any] = field(default_factory=dict)
     checkpoint_every: str = ""
     elastic: bool = False
+    compile: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -119,10 +122,6 @@ class TrainingRun:
             raise UserError(f"{shorten(str(self.epochs))} epochs", f"give a whole number from 1 up to {MOST_EPOCHS:,}")
         if not 1 <= self.timeout_s <= MOST_TIMEOUT_S:
             raise UserError(f"a timeout of {self.timeout_s:g} s", f"give 1 s to {MOST_TIMEOUT_S:g} s")
-        if not PRECISIONS[self.strategy.precision].full:
-            raise UserError(
-                f"train runs in fp32, not {self.strategy.precision}", "use autocast in your own script with attach()"
-            )
         self._check_runnable()
         if not 0 <= self.lr < float("inf"):
             raise UserError(f"learning rate {self.lr}", "give a positive number")
@@ -154,7 +153,7 @@ class TrainingRun:
             (str, "text", ("model", "data", "out", "resume", "label", "start", "plan", "teacher", "checkpoint_every")),
             (int, "a whole number", ("epochs", "scale_from", "seed")),
             (int | float, "a number", ("lr", "warmup", "decay", "timeout_s", "distill")),
-            (bool, "True or False", ("elastic",)),
+            (bool, "True or False", ("elastic", "compile")),
             (Strategy, "a paceline.Strategy", ("strategy",)),
             (Mapping, "names with values", ("optimizer_options", "slimming")),
         ):
@@ -192,6 +191,16 @@ class TrainingRun:
                 f"an elastic run with sync_delay {delay}",
                 self.elastic and bool(delay),
                 "leave out elastic, or sync_delay: an elastic run keeps each step in memory, which waits for the exchange",
+            ),
+            (
+                f"{self.strategy.precision} with sharding {mesh.sharding}",
+                PRECISIONS[self.strategy.precision].scales_loss and mesh.sharding.shares_out,
+                "give precision bf16: torch's gradient scaler looks at whole gradients",
+            ),
+            (
+                f"slimming with precision {self.strategy.precision}",
+                bool(self.slimming) and not PRECISIONS[self.strategy.precision].full,
+                "slim in fp32",
             ),
             (
                 f"slimming with sharding {mesh.sharding}",
@@ -271,13 +280,13 @@ class TrainingRun:
     @property
     def identity(self) -> dict[str, Any]:
         """Settings that must not change when a run is resumed. The number of workers may change, since the global batch is
-        divided again, as may the place and type of residuals.
+        divided again, as may all other choices that leave the computed numbers the same but for roundings.
         """
         kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling", *_SLIMMING)
         # where the rates lead to the last epoch, more epochs would have had others from the start
         end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
         options = {**OPTIMIZERS[self.strategy.optimizer].options, **self.optimizer_options}
-        strategy = {k: v for k, v in self.strategy.to_json().items() if k not in ("world_size", *RESIDUAL_CHOICES)}
+        strategy = {k: v for k, v in self.strategy.to_json().items() if k not in ("world_size", *_RESUMABLE)}
         strategy["dense_bits"] = self.strategy.choice("dense_bits")
         return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **strategy, **options}
 

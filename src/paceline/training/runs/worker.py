@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.probe import join_group, on_gpus, probe_cluster
+from paceline.hardware.probe import in_precision, join_group, on_gpus, probe_cluster
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.learning.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
@@ -33,6 +32,9 @@ from paceline.training.runs.calibrate import calibrate, means_over_ranks
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.checkpoints import surviving_state as survivors
 from paceline.training.runs.checkpoints.run_state import layerwise_of, restore
+from paceline.training.runs.compute.arithmetic import set_products
+from paceline.training.runs.compute.peak_memory import peak_rss_bytes, reset_peak_rss
+from paceline.training.runs.compute.prepared_network import check_computes, import_tools, prepared
 from paceline.training.runs.data import Dataset, load
 from paceline.training.runs.epochs import Epochs
 from paceline.training.runs.image_order import ordered, with_image_order
@@ -151,6 +153,7 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
             f"give at most {len(data.train_y)}",
         )
     check_local(run, data)
+    check_computes(run, starting_model(run), "cuda" if on_gpus(local) else "cpu")
     directory = RunDir(run.out)
     if first:
         directory.check_writable()
@@ -164,7 +167,9 @@ def describe(run: TrainingRun, data: Dataset) -> Workload:
     model = starting_model(run)
     other = [f"{name} is {p.dtype}" for name, p in model.named_parameters() if p.dtype != torch.float32]
     if other:
-        raise UserError(f"{run.model}: {other[0]}", "train runs in fp32; in your own script, use autocast with attach()")
+        raise UserError(
+            f"{run.model}: {other[0]}", "return the network in fp32; precision bf16 and stored_weights bf16 narrow it"
+        )
     source, untrained = f"--model {run.model} --data {run.data}", replace(run, start="")
     try:
         table = Workload.trace(
@@ -210,8 +215,11 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
         {"the training samples": data.digest()},
         "let --data be the same on every host; a function must seed what it draws",
     )
-    before = _resident()
-    module = with_image_order(starting_model(run).to(device), strategy)
+    import_tools(run)  # libraries are no memory of the network
+    reset_peak_rss()
+    before = peak_rss_bytes()
+    set_products(strategy)
+    module = prepared(run, with_image_order(starting_model(run).to(device), strategy))
 
     if run.elastic and (_came_further(run) if run.resume else _has_begun(run, progress)):
         run = replace(run, resume=run.out)
@@ -219,14 +227,16 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     progress.say("measuring this machine")
     size = strategy.micro_batch_size
     batch = ordered(data.train_x[:size].to(device), strategy), data.train_y[:size].to(device)
-    cluster = probe_cluster(device)
-    calibration = calibrate(
-        with_image_order(starting_model(run).to(device), strategy), batch, strategy, run.model, run.timeout_s
-    )
+    cluster = in_precision(probe_cluster(device), strategy.precision, device)
+    timed = prepared(run, with_image_order(starting_model(run).to(device), strategy), recomputes=False)
+    calibration = calibrate(timed, batch, strategy, run.model, run.timeout_s)
+    del timed
+    reset_peak_rss()
     prediction: Prediction | None = None
     if rank == 0:
         workload = describe(run, data)
-        prediction = Predictor(calibration=calibration).step(workload, cluster, strategy)
+        predictor = Predictor(calibration=calibration, compile=run.compile)
+        prediction = predictor.step(workload, cluster, strategy)
         RunDir(run.out).write_prediction(run.label, prediction)
         progress.say(f"predicted: {format_seconds(prediction.step_time_s)} a step; written to {run.out}/prediction.json")
 
@@ -253,7 +263,7 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
             f"every epoch is done and saved in {run.out}, but no step was timed since the run continued: there is no record",
             "ask for more `epochs`, or take the weights of the checkpoint",
         )
-    record = _record(run, trainer, recipe, curve, epochs.histogram, cluster, _resident() - before)
+    record = _record(run, trainer, recipe, curve, epochs.histogram, cluster, peak_rss_bytes() - before)
     if rank == 0:
         label = RunDir(run.out).add_record(run.label, record)
         if layerwise := layerwise_of(trainer.optimizer):
@@ -410,8 +420,3 @@ def check_buckets(strategy: Strategy) -> None:
         raise UserError(
             f"buckets of {first} and then {rest} bytes", "leave first_bucket_bytes out, or give one size for all buckets"
         )
-
-
-def _resident() -> float:
-    """Return the peak resident memory of this process in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

@@ -27,6 +27,8 @@ def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[s
         "skipped_steps": trainer.skipped_steps,
         "noise": trainer.noise.state_dict() if trainer.noise is not None else {},
     }
+    if scaler := trainer.arithmetic.state_dict():
+        state["scaler"] = scaler
     if layerwise := layerwise_of(trainer.optimizer):
         state["diagnostics"] = layerwise.diagnostics.state_dict()
     return state
@@ -61,6 +63,7 @@ def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
         UserError: a state of another hook, or one that lacks ranks.
     """
     trainer.resume(state["model"], state["optimizer"], state["hook"])
+    trainer.arithmetic.load_state_dict(state.get("scaler", {}))
     trainer.skipped_before = state.get("skipped_steps", 0)
     workers = trainer.strategy.world_size
     if trainer.noise is not None and state.get("noise"):

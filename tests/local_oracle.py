@@ -47,16 +47,19 @@ def simulated(
     at: Sequence[int] = (0,),
     delay: int = 0,
     share: float = 0.0,
+    devices: int = 1,
 ) -> list[list[np.ndarray]]:
     """The weights of every worker (Douillard et al. 2023, Algorithm 1; Douillard et al. 2025, Algorithm 2), in float64.
 
     Args:
         parts: tensors of each fragment. ``at``: the step modulo ``every`` behind which each is exchanged.
         share: of a worker's own weights, ``alpha`` of the latter paper.
+        devices: of a worker; together they take the samples of as many ranks, in equal parts.
     """
     models = [network() for _ in range(workers)]
     optimizers = [optimizer(inner, model) for model in models]
-    data = [samples(rank, steps) for rank in range(workers)]
+    of_rank = [samples(rank, steps) for rank in range(workers * devices)]
+    data = [[torch.cat(x) for x in zip(*of_rank[w * devices : (w + 1) * devices], strict=True)] for w in range(workers)]
     anchor = [p.detach().double().numpy().copy() for p in models[0].parameters()]
     buffer = [np.zeros_like(a) for a in anchor]
     flying: dict[int, list[tuple[int, np.ndarray]]] = {}

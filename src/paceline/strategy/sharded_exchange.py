@@ -163,19 +163,15 @@ def describe_between_workers(
         owners: devices that shard one copy.
     """
     copies, rest = devices // owners, dense_format(x.dense_bits)
-    part = BucketPlan(*_parts(plan, owners, copies))
+    columns = plan.encoded_shard(owners, compression.format.block, copies)
+    part = BucketPlan(columns[0], plan.tensors if columns[0] else 0, columns[1])
     between = x.exchange.describe(part, compression, workers, compress_pull=x.compress_pull, servers=x.servers, dense=rest)
     spread = _spread(between, workers, devices)
     if copies == 1:
         return spread
-    gathered = FP32.push_bytes(copies * part.elements)
+    gathered = FP32.push_bytes(copies * sum(plan.shard(owners, copies)))
     within = Phase("worker_gather", (gathered,), workers * devices, "gather", copies, owners)
     return replace(spread, after=(*spread.after, within))
-
-
-def _parts(plan: BucketPlan, owners: int, copies: int) -> tuple[int, int, int]:
-    compressed, dense = plan.shard(owners, copies)
-    return compressed, plan.tensors, dense
 
 
 def _spread(between: Traffic, copies: int, owners: int) -> Traffic:

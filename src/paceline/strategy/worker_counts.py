@@ -46,14 +46,19 @@ def check_workers(strategy: Any) -> None:
             f"{every} with one worker of {size} devices, which has none to exchange with",
             "give more devices, or smaller workers: shard_devices, worker_devices",
         )
-    if x.exchange.uses_nodes or x.exchange.uses_switch or x.codec_at is IN_CARD:
-        what = f"a codec {x.codec_at.text}" if x.codec_at is IN_CARD else f"exchange {x.exchange}"
-        raise UserError(
-            f"{every} between workers of {size} devices with {what}",
-            "leave it out: each device exchanges its part with the same part of the other workers",
-        )
+    check_between_workers(x, size, every)
     if mesh.gather_bits:
         raise UserError(f"{every} with weights gathered in {mesh.gather_bits} bits", "leave gather_bits out")
+
+
+def check_between_workers(x: Any, devices: int, every: str) -> None:
+    """Raise UserError for a gradient exchange that workers of several devices do not have."""
+    if devices > 1 and (x.exchange.uses_nodes or x.exchange.uses_switch or x.codec_at is IN_CARD):
+        what = f"a codec {x.codec_at.text}" if x.codec_at is IN_CARD else f"exchange {x.exchange}"
+        raise UserError(
+            f"{every} between workers of {devices} devices with {what}",
+            "leave it out: each device exchanges its part with the same part of the other workers",
+        )
 
 
 def check_nodes(strategy: Any) -> None:

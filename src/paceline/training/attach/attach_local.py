@@ -10,15 +10,16 @@ from typing import Any, Unpack
 
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.strategy import LOCAL_RECIPES, GradientExchange, LocalSteps
+from paceline.strategy.worker_counts import check_between_workers
 from paceline.training.attach.attach_keywords import LocalKeywords
 from paceline.training.attach.attach_options import AttachOptions, check_runs
 from paceline.training.attach.consistency import agree
 from paceline.training.attach.local.local_steps import LocalSync
+from paceline.training.attach.local.worker_ranks import Seat, peers_of, reshard, seat_of
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec, numbered
 
 _LOCAL = [f.name for f in fields(LocalSteps)]
@@ -47,6 +48,10 @@ def attach_local(
             sync.step()
         sync.finish()
 
+    A worker may be several devices: the model is then sharded by ``fully_shard`` over the ranks of its worker, with or without
+    copies (HSDP), or in DistributedDataParallel over them. Each rank exchanges its part of the network with the same part of
+    the other workers.
+
     All ranks begin with the weights and buffers of the first one. If a pseudo-gradient of any rank is NaN or infinite, all
     ranks return to the shared weights of the last exchange and keep their residuals. A finite one above 2^100 is sent dense.
 
@@ -55,7 +60,7 @@ def attach_local(
             step: ``diloco``, ``sparseloco`` (``LOCAL_RECIPES``). Keywords replace choices of a recipe.
         options: seed, checks and time limit; ``check_every`` counts exchanges.
         local: interval of exchanges, and the outer step. Rate 1 without momentum is Local SGD: the mean of the weights.
-        process_group: the workers; None: all ranks.
+        process_group: all ranks of all workers; None: all ranks.
         keywords: fields of ``LocalSteps``, such as ``sync_every``, and of ``AttachOptions``; they replace those of the values.
 
     Returns:
@@ -63,8 +68,8 @@ def attach_local(
 
     Raises:
         UserError: an unknown name, an illegal value, a compression that local steps cannot take, a model that has local steps
-            already, in DistributedDataParallel, with weights that are divided among ranks, or with complex ones; ranks that
-            were given different settings or models.
+            already, that is sharded over all ranks or only in part, or with complex weights; ranks that were given different
+            settings or models.
     """
     group = process_group if process_group is not None else dist.group.WORLD
     if group is None:
@@ -72,6 +77,7 @@ def attach_local(
     if dist.get_rank(group) < 0:
         raise UserError("this rank is not in the process group", "call attach_local on the ranks of process_group alone")
     illegal: UserError | None = None
+    seat: Seat | None = None
     steps, run, wanted, tensors = LocalSteps(), AttachOptions(), GradientExchange(), dict[str, TensorSpec]()
     try:
         recipe = LOCAL_RECIPES.get(exchange) if isinstance(exchange, str) else None
@@ -88,6 +94,8 @@ def attach_local(
         _check_first(model)
         check_runs(wanted, next(model.parameters()).device.type)
         steps.split(list(tensors.values()))
+        seat = seat_of(model, [(name, p) for name, p in _inside(model).named_parameters() if name in tensors])
+        _check_worker(steps, wanted, seat)
     except UserError as error:
         illegal = error
     given: dict[str, Any] = {"arguments": "legal" if illegal is None else f"illegal: {illegal}"}  # the first that is compared
@@ -95,8 +103,9 @@ def attach_local(
     agree(group, given, list(tensors.values()), run.timeout_s, "attach_local")
     if illegal is not None:
         raise illegal
-    sync = LocalSync(model, wanted, steps, tensors, run, group)
-    _attached[_inner(model)] = weakref.ref(sync)
+    assert seat is not None, "legal arguments"
+    sync = LocalSync(_inside(model), wanted, steps, tensors, run, group, seat, peers_of(seat, group))
+    _attached[_inner(_inside(model))] = weakref.ref(sync)
     return sync
 
 
@@ -126,6 +135,23 @@ def _exchange(given: str | GradientExchange, workers: int) -> GradientExchange:
     return exchange
 
 
+def _inside(model: nn.Module) -> nn.Module:
+    """Return the model inside DistributedDataParallel."""
+    inner: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
+    return inner
+
+
+def _check_worker(steps: LocalSteps, exchange: GradientExchange, seat: Seat) -> None:
+    """Raise UserError for a worker of another size than given, and for an exchange that only single devices have."""
+    devices = seat.place.devices
+    if steps.worker_devices not in (0, devices):
+        raise UserError(
+            f"worker_devices {steps.worker_devices}, and the model is on {devices} devices of a worker",
+            "leave it out, or shard the model over as many",
+        )
+    check_between_workers(exchange, devices, f"sync_every {steps.sync_every}")
+
+
 def _inner(model: nn.Module) -> nn.Module:
     inner: nn.Module = getattr(model, "_orig_mod", model)  # of torch.compile
     return inner
@@ -133,24 +159,22 @@ def _inner(model: nn.Module) -> nn.Module:
 
 def _check_first(model: nn.Module) -> None:
     """Raise UserError for a model that another ``LocalSync`` exchanges."""
-    before = _attached.get(_inner(model))
+    before = _attached.get(_inner(_inside(model)))
     if before is not None and before() is not None:
         raise UserError("this model has local steps already", "call attach_local once, and keep what it returned")
 
 
 def _trained(model: nn.Module) -> dict[str, TensorSpec]:
     """Return trained tensors in ``named_parameters()`` order, by name. Raises UserError if it cannot be exchanged."""
-    if isinstance(model, DistributedDataParallel):
+    if isinstance(model, DistributedDataParallel) and model.process_group.size() == dist.get_world_size():
         raise UserError(
-            "attach_local takes the model itself, not one in DistributedDataParallel, which exchanges in every step",
-            "give it model.module, and train with that",
+            "attach_local takes the model itself, not one in DistributedDataParallel over all ranks, which is one worker",
+            "give it model.module, and train with that, or give DistributedDataParallel the ranks of one worker",
         )
     if not isinstance(model, nn.Module):
         raise UserError(f"attach_local takes a torch.nn.Module, got {type(model).__name__}", "give the model itself")
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    divided = [name for name, p in named if isinstance(p, DTensor)]
-    if divided:
-        raise UserError(f"{divided[0]} is divided among ranks: local steps need the whole network on each", "leave FSDP out")
+    reshard(model)
+    named = [(name, p) for name, p in _inside(model).named_parameters() if p.requires_grad]
     wrong = [name for name, p in named if p.is_complex()]
     if wrong:
         raise UserError(f"{', '.join(wrong)}: complex weights cannot be exchanged here", "train real and imaginary parts")

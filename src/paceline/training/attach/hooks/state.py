@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -142,28 +142,38 @@ def own_state(states: Sequence[HookState], exchange: GradientExchange, workers: 
 
 
 def with_every_residual(
-    feedback: Mapping[str, Mapping[str, torch.Tensor]], exchange: GradientExchange, tensors: Sequence[TensorSpec]
+    feedback: Mapping[str, Mapping[str, torch.Tensor]],
+    exchange: GradientExchange,
+    tensors: Sequence[TensorSpec],
+    dense: Collection[str] | None = None,
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """Return ``feedback`` with zeros for tensors without a residual, because a load in place needs every tensor."""
+    """Return ``feedback`` with zeros for tensors without a residual, because a load in place needs every tensor.
+
+    ``dense``: names of the tensors without residuals; None: those that the exchange leaves dense.
+    """
     return {
         kind: {name: torch.zeros(n, dtype=torch.float32) for name, n in sizes.items() if name not in feedback[kind]}
         | dict(feedback[kind])
-        for kind, sizes in _residuals(exchange, tensors).items()
+        for kind, sizes in _residuals(exchange, tensors, dense).items()
     }
 
 
-def _residuals(exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> dict[str, dict[str, int]]:
+def _residuals(
+    exchange: GradientExchange, tensors: Sequence[TensorSpec], dense: Collection[str] | None = None
+) -> dict[str, dict[str, int]]:
     """Return the number of elements of each compressed tensor's residuals and momentum, by kind and name."""
     described = exchange.description
-    dense = described.dense(tensors)
+    dense = described.dense(tensors) if dense is None else dense
     packed = {t.name: t.elements for t in tensors if t.name not in dense} if described.error_feedback else {}
     return {"residual": packed, "velocity": packed if described.option_values.get("momentum") else {}}
 
 
-def check_tensors(state: HookState, exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> None:
-    """Raise UserError if residuals are missing in the state or belong to other tensors."""
+def check_tensors(
+    state: HookState, exchange: GradientExchange, tensors: Sequence[TensorSpec], dense: Collection[str] | None = None
+) -> None:
+    """Raise UserError if residuals are missing in the state or belong to other tensors. ``dense`` as above."""
     if "way" not in state:  # an earlier version saved none for tensors that had not been exchanged
-        for kind, names in _residuals(exchange, tensors).items():
+        for kind, names in _residuals(exchange, tensors, dense).items():
             missing = sorted(names.keys() - state["feedback"][kind].keys())
             if missing:
                 raise UserError(

@@ -18,7 +18,7 @@ class Fragment:
     """Fragment of a network: some tensors with their anchor, and the outer step that moves it.
 
     Attributes:
-        layout: layout of its tensors in an exchange.
+        tensors: its tensors, or this rank's shards of them. ``layout``: layout of the elements that this rank exchanges.
         anchor: shared weights of the last exchange, flat, (elements,).
         momentum: momentum of the outer step, (elements,); None without.
         weights: weights of this worker, each in its shape; they share the model's memory.
@@ -26,7 +26,7 @@ class Fragment:
     """
 
     def __init__(
-        self, tensors: Sequence[TensorSpec], weights: Sequence[nn.Parameter], layout: Layout, local: LocalSteps
+        self, tensors: Sequence[TensorSpec], weights: Sequence[torch.Tensor], layout: Layout, local: LocalSteps
     ) -> None:
         self.tensors, self.layout, self.idle = list(tensors), layout, True
         self.weights = [p.detach() for p in weights]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -20,6 +21,8 @@ from paceline.training.attach.hooks.state import (
     with_every_residual,
 )
 from paceline.training.attach.local.local_fragments import Fragment, StartedExchange
+from paceline.training.attach.local.worker_ranks import Part, Place
+from paceline.training.attach.local.worker_state import of_place, written_place
 from paceline.training.exchanges.exchange_group import ExchangeSetup, share
 from paceline.training.exchanges.gradients.error_feedback import Feedback
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
@@ -39,6 +42,9 @@ class Sync(Protocol):
     seed: int
     returned: int
     tensors: list[TensorSpec]
+    dense: dict[str, str]
+    place: Place
+    parts: dict[str, Part]
     fragments: list[Fragment]
     buffers: dict[str, torch.Tensor]
     counts: dict[str, torch.Tensor]
@@ -78,12 +84,14 @@ def state_of(sync: Sync) -> LocalState:
         "measuring": False,
         "workers": sync.wire.world_size,
         "rank": sync.wire.rank,
+        **({"place": written_place(sync.place, sync.parts.values())} if sync.place.devices > 1 else {}),
         "factor": 1.0,
-        "feedback": with_every_residual(kept, sync.gradient_exchange, sync.tensors),
+        "feedback": with_every_residual(kept, sync.gradient_exchange, sync.tensors, sync.dense),
         "local": asdict(sync.local),
         **named,
         "buffers": {name: _copy(buffer) for name, buffer in (*sync.buffers.items(), *sync.counts.items())},
         "kept_buffers": _copy(sync.kept_buffers),
+        "fragments": [[t.name for t in fragment.tensors] for fragment in sync.fragments],
         "idle": [fragment.idle for fragment in sync.fragments],
         "pending": None
         if pending is None
@@ -96,6 +104,15 @@ def state_of(sync: Sync) -> LocalState:
             "finite": pending.finite,
         },
     }
+
+
+def refuse_one_name() -> None:
+    """Raise UserError if torch.distributed.checkpoint asks an object's ``state_dict`` for the state of this rank."""
+    if str(sys._getframe(2).f_globals.get("__name__", "")).startswith("torch.distributed.checkpoint"):
+        raise UserError(
+            "torch.distributed.checkpoint keeps one rank's values under one name, and each rank has a state of local steps",
+            'save it as bytes under a name of the rank: {f"local {rank}": packed}, with torch.save into io.BytesIO',
+        )
 
 
 def mean_of(states: Sequence[LocalState]) -> LocalState:
@@ -111,7 +128,7 @@ def mean_of(states: Sequence[LocalState]) -> LocalState:
 
 def load(sync: Sync, state: LocalState | Sequence[LocalState]) -> None:
     """Continue from a state of ``state_of``, or from those of all ranks. Raises UserError as ``LocalSync.load_state_dict``."""
-    states: list[LocalState] = well_formed(state)
+    states: list[LocalState] = of_place(well_formed(state), sync.place, sync.parts)
     first, exchange = states[0], sync.gradient_exchange
     for rank_state in states:
         _check_local(rank_state, sync)
@@ -125,7 +142,7 @@ def load(sync: Sync, state: LocalState | Sequence[LocalState]) -> None:
     own = own_state(states, exchange, sync.wire.world_size, sync.wire.rank)
     if not resized and own["rank"] != sync.wire.rank:  # of a codec without residuals any would do, but not for the weights
         raise UserError(f"rank {sync.wire.rank} has the state of rank {own['rank']}", "give load_state_dict that of this rank")
-    check_tensors(own, exchange, sync.tensors)
+    check_tensors(own, exchange, sync.tensors, sync.dense)
     every = states if resized else [own]
     sync.step_number, sync.seed, sync.returned = own["step"], own["seed"], own["nonfinite_steps"]
     sync.meter.nonfinite_steps = own["nonfinite_steps"]
@@ -135,7 +152,7 @@ def load(sync: Sync, state: LocalState | Sequence[LocalState]) -> None:
             if fragment.momentum is not None:
                 _fill(fragment.named(fragment.momentum), own["outer_momentum"])
             for tensor, w in zip(fragment.tensors, fragment.weights, strict=True):
-                w.copy_(_mean([s["weights"][tensor.name] for s in every]))
+                w.copy_(_mean([s["weights"][tensor.name] for s in every]).view(w.shape))
             fragment.idle = all(s["idle"][number] for s in every)
         for name, buffer in sync.buffers.items():
             buffer.copy_(_mean([s["buffers"][name] for s in every]))
@@ -170,7 +187,7 @@ def _check_local(state: LocalState, sync: Sync) -> None:
     differing = [f"{k} {earlier[k]}, here {v}" for k, v in now.items() if earlier[k] != v]
     if differing:
         raise UserError(f"the state is of other local steps: {'; '.join(differing)}", "go on with those of the run before")
-    sizes = {t.name: t.elements for t in sync.tensors}
+    sizes = {t.name: t.elements for fragment in sync.fragments for t in fragment.tensors}
     for kind in _TENSORS:
         if kind == "outer_momentum" and not sync.local.outer_momentum:
             continue

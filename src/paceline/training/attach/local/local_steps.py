@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange, LocalSteps
@@ -28,7 +29,9 @@ from paceline.training.attach.exchange_thread import Exchanges, promise
 from paceline.training.attach.hooks.base import finish_queued
 from paceline.training.attach.hooks.state import refuse_first_rank_only
 from paceline.training.attach.local.local_fragments import Fragment, StartedExchange
-from paceline.training.attach.local.local_state import LocalState, load, state_of
+from paceline.training.attach.local.local_state import LocalState, load, refuse_one_name, state_of
+from paceline.training.attach.local.worker_exchange import WorkerRanks, exchanged
+from paceline.training.attach.local.worker_ranks import Seat, local_of, parts_of, reshard
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup, setup_at
@@ -36,6 +39,7 @@ from paceline.training.exchanges.gradients.error_feedback import Feedback
 from paceline.training.exchanges.gradients.gradient_sample import Sample
 from paceline.training.exchanges.gradients.gradient_statistics import is_finite
 from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.wires.collectives import Wire
 from paceline.training.exchanges.wires.meter import Meter
 from paceline.training.exchanges.wires.process_groups import own_wire
 
@@ -48,10 +52,19 @@ class LocalSync:
     Buffers of floating-point numbers, such as BatchNorm's statistics, are averaged once in ``sync_every`` steps, as fp32; those
     few bytes are not counted by ``meter``. Other buffers are left alone.
 
+    A worker may be a group of ranks (``worker_ranks``). Each rank then keeps the state of one shard.
+
+    Args:
+        group: all ranks of all workers.
+        seat: place of this rank in its worker.
+        peers: the ranks with the same place in all workers.
+
     Attributes:
         gradient_exchange: compression and exchange; ``local``: how often and with which outer step.
         step_number: steps so far; the random draws depend on it.
-        tensors: exchanged tensors, in ``named_parameters()`` order; ``dense``: names of those sent as fp32, with the reason.
+        tensors: tensors that this rank exchanges, in ``named_parameters()`` order, each flat where the worker divides it;
+            ``dense``: names of those sent as fp32, with the reason.
+        place: place of this rank in its worker. ``parts``: its part of each tensor, by name.
         fragments: parts of the network that take turns. ``pending``: the exchange that has begun and is not applied.
         setup: setup of its exchange; None for the engine's all-reduce.
         buffers: averaged buffers by name; ``kept_buffers``: their shared values, flat. ``counts``: the other buffers.
@@ -68,24 +81,35 @@ class LocalSync:
         tensors: Mapping[str, TensorSpec],
         options: AttachOptions,
         group: dist.ProcessGroup,
+        seat: Seat,
+        peers: Sequence[int],
     ) -> None:
         self.gradient_exchange, self.local, self.options = gradient_exchange, local, options
         self.seed, self.step_number, self.returned = options.seed, 0, 0  # until a state is loaded
-        self._model, self.tensors = model, list(tensors.values())
-        self.dense = dict(gradient_exchange.description.dense(self.tensors))
+        whole = list(tensors.values())
+        self._model, self.place = model, seat.place
+        self.dense = dict(gradient_exchange.description.dense(whole))
         self.meter, self.sample = Meter(dist.get_rank(group)), Sample()
         parameters = dict(model.named_parameters())
-        device = parameters[self.tensors[0].name].device
-        ranks = dist.get_process_group_ranks(group)
-        self.wire = own_wire(group, ranks, device, self.meter, options.timeout_s)
-        _spread(model, ranks[0], group)
+        self.parts = {part.name: part for part in parts_of(parameters, whole, seat.place)}
+        self.tensors = whole if seat.place.devices == 1 else [part.exchanged for part in self.parts.values()]
+        device = parameters[whole[0].name].device
+        self.wire = own_wire(group, peers, device, self.meter, options.timeout_s)
+        self.worker = WorkerRanks(seat, self.wire, group) if seat.place.devices > 1 else None
+        _spread(model, self.worker, self.wire)
         self.setup = make_setup(gradient_exchange, self.wire, self.sample)
         if self.feedback is not None:
             self.feedback.decay = local.residual_decay
         block = gradient_exchange.description.format.block
+        own = {tensor.name: tensor for tensor in self.tensors}
         self.fragments = [
-            Fragment(part, [parameters[t.name] for t in part], Layout(part, self.dense, block), local)
-            for part in local.split(self.tensors)
+            Fragment(
+                [self.parts[t.name].shard for t in part],
+                [local_of(parameters[t.name]) for t in part],
+                Layout([own[t.name] for t in part if own[t.name].elements], self.dense, block),
+                local,
+            )
+            for part in local.split(whole)
         ]
         self.buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
         self.counts = {n: b for n, b in model.named_buffers() if not b.is_floating_point()}
@@ -97,7 +121,7 @@ class LocalSync:
         self.pending: StartedExchange | None = None
         self.owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
         self.began_s = 0.0
-        self._work = Exchanges(self.wire)
+        self._work = Exchanges(self.wire, group)
 
     def __str__(self) -> str:
         kept = "".join(f"\n  {name}: {reason}" for name, reason in self.dense.items())
@@ -146,6 +170,7 @@ class LocalSync:
         try:
             yield
         finally:
+            reshard(self._model)
             with torch.no_grad():
                 for w, before in zip((w for f in self.fragments for w in f.weights), own, strict=True):
                     w.copy_(before)
@@ -154,12 +179,25 @@ class LocalSync:
     def check_replicas(self) -> None:
         """Compare a checksum of the shared weights; all ranks must call it. Raises ReplicasDiverged on every rank."""
         self._wait()
-        same_weights(self.wire.group, [f.anchor for f in self.fragments], self.wire.device)
+        self._compare_anchors()
+
+    def _compare_anchors(self) -> None:
+        anchors = [f.anchor for f in self.fragments]
+        if self.worker is None:
+            same_weights(self.wire.group, anchors, self.wire.device)
+        else:
+            self.worker.same_weights(anchors)
 
     def state_dict(self) -> LocalState:
-        """Return the state of this rank for resumption, with its own weights. Save those of all ranks and optimizers."""
-        refuse_first_rank_only(self.wire.world_size)
+        """Return the state of this rank for resumption, with its own weights. Save those of all ranks and optimizers.
+
+        Raises:
+            UserError: Accelerate or torch.distributed.checkpoint asks for it, which would keep the state of one rank.
+        """
+        refuse_first_rank_only(self.wire.world_size * self.place.devices)
+        refuse_one_name()
         self._wait()
+        reshard(self._model)
         return state_of(self)
 
     def load_state_dict(self, state: LocalState | Sequence[LocalState]) -> None:
@@ -211,6 +249,7 @@ class LocalSync:
 
     def _refuse_others(self) -> None:
         """Raise UserError if the model trains other or more tensors than those in the exchange."""
+        reshard(self._model)
         parameters, buffers = dict(self._model.named_parameters()), dict(self._model.named_buffers())
         taken = ((t.name, w) for f in self.fragments for t, w in zip(f.tensors, f.weights, strict=True))
         other = [name for name, w in taken if not _share_memory(parameters.get(name), w)]
@@ -220,8 +259,7 @@ class LocalSync:
                 f"{other[0]} is no longer the tensor that attach_local was given: the model was converted, moved or replaced",
                 "call attach_local behind .to(), .cuda() and load_state_dict(assign=True)",
             )
-        exchanged = {t.name for t in self.tensors}
-        thawed = [name for name, p in parameters.items() if p.requires_grad and name not in exchanged]
+        thawed = [name for name, p in parameters.items() if p.requires_grad and name not in self.parts]
         if thawed:
             raise UserError(
                 f"{', '.join(thawed)}: frozen or not there when attach_local was called, trained now. It is not exchanged",
@@ -232,8 +270,9 @@ class LocalSync:
         self._refuse_others()
         fragment = self.fragments[turn]
         mean = fragment.difference(self._difference)
-        for name, part in fragment.named(mean).items():
+        for name, whole in fragment.named(mean).items():
             if name in self.owed:
+                part = whole[self.parts[name].start : self.parts[name].stop]
                 part.add_(self.owed.pop(name).reshape(-1).to(part))
         buffers = self._flat_buffers() if turn == len(self.fragments) - 1 else self.kept_buffers[:0]
         finish_queued(mean)
@@ -245,21 +284,37 @@ class LocalSync:
     def _exchange(self, pending: StartedExchange, fragment: Fragment, idle: bool, step: int) -> None:
         """Replace a pseudo-gradient by its mean, on the exchange thread."""
         self.wire.meter.begin_step()
-        told = torch.tensor([0.0 if idle else 1.0], dtype=torch.float32, device=self.wire.device)
-        pending.trained = round(float(self.wire.note(told)()))
-        if not pending.trained:
+        told = torch.tensor([0.0 if idle else 1.0, 0.0], dtype=torch.float32, device=self.wire.device)
+        if self.worker is not None:  # each rank sees one shard, and all must decide the same before any residual changes
+            told = self.worker.total(torch.stack([told[0] / self.place.devices, told[1] + (not is_finite(pending.mean))]))
+        trained, spoilt = self.wire.note(told)().tolist()
+        pending.trained, pending.finite = round(trained), not spoilt
+        if not pending.trained or not pending.finite:
             return
         if self.options.check_every and self._count % self.options.check_every == 0:
-            same_weights(self.wire.group, [f.anchor for f in self.fragments], self.wire.device)
+            self._compare_anchors()
         self._count += 1
         if pending.buffers.numel():  # before anything is encoded: residuals stay if a buffer is infinite
+            if self.worker is not None:
+                pending.buffers = self.worker.total(pending.buffers) / self.place.devices
             pending.buffers = self.wire.note(pending.buffers)() / self.wire.world_size
             pending.finite = is_finite(pending.buffers)
         if pending.finite:
-            self._replace_by_mean(pending.mean, fragment, step)
+            self._average(pending.mean, fragment, step)
             pending.finite = is_finite(pending.mean)
+            if self.worker is not None:
+                pending.finite = not self.worker.any(not pending.finite)
         finish_queued(pending.mean)
         pending.meter = copy(self.wire.meter)  # the next exchange may begin before somebody looks
+
+    def _average(self, mean: torch.Tensor, fragment: Fragment, step: int) -> None:
+        """Replace the pseudo-gradient of a fragment by its mean, of which this rank exchanges its part."""
+        parts = [self.parts[t.name] for t in fragment.tensors]
+        own = exchanged(mean, parts, self.place)
+        if fragment.layout.total:  # equal on the ranks that exchange it
+            self._replace_by_mean(own, fragment, step)
+        if self.worker is not None and self.worker.replicas is not None:
+            self.worker.gather(own, parts, mean)
 
     def _replace_by_mean(self, difference: torch.Tensor, fragment: Fragment, step: int) -> None:
         if self.setup is None:
@@ -271,12 +326,17 @@ class LocalSync:
             self._flat = torch.empty(wanted, dtype=torch.float32, device=device)
         gradients = Gradients(
             layout=fragment.layout,
-            parts=fragment.named(difference),
+            parts=self._named(difference, fragment),
             workspace=self._flat[:wanted],
             seed=self.seed,
             step=step,
         )
         exchange_group(setup, gradients)
+
+    def _named(self, own: torch.Tensor, fragment: Fragment) -> dict[str, torch.Tensor]:
+        """Return each tensor's elements in what this rank exchanges of a fragment."""
+        parts = [self.parts[t.name] for t in fragment.tensors]
+        return {p.name: e for p, e in zip(parts, own.split([p.stop - p.start for p in parts]), strict=True) if e.numel()}
 
     def _wait(self) -> None:
         if self.pending is not None:
@@ -339,11 +399,21 @@ class LocalSync:
             buffer.copy_(part.view(buffer.shape))
 
 
-def _share_memory(a: torch.Tensor | None, b: torch.Tensor) -> bool:
-    return a is not None and (a.data_ptr(), a.dtype, a.device) == (b.data_ptr(), b.dtype, b.device)
+def _share_memory(tensor: torch.Tensor | None, b: torch.Tensor) -> bool:
+    if tensor is None:
+        return False
+    a = local_of(tensor)
+    return (a.data_ptr(), a.dtype, a.device) == (b.data_ptr(), b.dtype, b.device)
 
 
-def _spread(model: nn.Module, source: int, group: dist.ProcessGroup) -> None:
-    """Give every rank the weights and buffers of the first one, as DDP does."""
+def _spread(model: nn.Module, worker: WorkerRanks | None, wire: Wire) -> None:
+    """Give every rank the weights and buffers of the first worker, as DDP does, and ranks with equal shards equal ones."""
     for tensor in (*model.parameters(), *model.buffers()):
-        dist.broadcast(tensor.detach(), source, group=group)
+        values = local_of(tensor)
+        if not values.numel():
+            continue
+        if worker is not None:
+            same = worker.replicas if isinstance(tensor, DTensor) else worker.members
+            if same is not None:
+                dist.broadcast(values, same.job_rank(0), group=same.group)
+        dist.broadcast(values, wire.job_rank(0), group=wire.group)

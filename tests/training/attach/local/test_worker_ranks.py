@@ -17,20 +17,20 @@ import local_oracle as oracle
 import paceline
 from distributed import launch_once
 from paceline.errors import UserError
-from paceline.training.attach.local.worker_ranks import Part, Place, parts_of, seat_of
+from paceline.training.attach.local.worker_ranks import ShardPart, WorkerPlace, parts_of, seat_of
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec, numbered
 
 
 def test_copies_divide_a_tensor_by_elements() -> None:
     tensor = {"w": nn.Parameter(torch.zeros(5, 3))}
     spec = TensorSpec("w", (5, 3), 100)
-    spans = [parts_of(tensor, [spec], Place(copy=copy, copies=4))[0] for copy in range(4)]
+    spans = [parts_of(tensor, [spec], WorkerPlace(copy=copy, copies=4))[0] for copy in range(4)]
     assert [(p.start, p.stop) for p in spans] == [(0, 4), (4, 8), (8, 12), (12, 15)]
     assert [p.exchanged.offset for p in spans] == [100, 104, 108, 112]
 
 
 def test_a_part_knows_its_first_element_in_the_whole_network() -> None:
-    part = Part(TensorSpec("w", (6, 4, 2), 10), (2, 4, 2), (4, 0, 0), 3, 9)
+    part = ShardPart(TensorSpec("w", (6, 4, 2), 10), (2, 4, 2), (4, 0, 0), 3, 9)
     assert part.shard == TensorSpec("w", (2, 4, 2), 10 + 32) and part.exchanged == TensorSpec("w", (6,), 10 + 35)
 
 
@@ -73,8 +73,8 @@ def test_seats_follow_from_the_mesh_and_partly_sharded_models_are_refused() -> N
     ranks = launch_once(seats, 4)
     for rank, (sharded, hybrid, said) in enumerate(ranks):
         row = rank // 2
-        assert sharded[0].place == Place(shard=rank % 2, shards=2) and sharded[0].members == (2 * row, 2 * row + 1)
-        assert hybrid[0].place == Place(rank % 2, 2, row, 2) and hybrid[0].replicas == (rank % 2, rank % 2 + 2)
+        assert sharded[0].place == WorkerPlace(shard=rank % 2, shards=2) and sharded[0].members == (2 * row, 2 * row + 1)
+        assert hybrid[0].place == WorkerPlace(rank % 2, 2, row, 2) and hybrid[0].replicas == (rank % 2, rank % 2 + 2)
         words = ["sharded: a worker's ranks", "they are one worker", "worker_devices 4", "exchange hierarchical", "one worker"]
         assert all(word in text for word, text in zip(words, said, strict=False)), said
         assert "ranks of one worker" in said[5]

@@ -17,7 +17,7 @@ import local_oracle as oracle
 import paceline
 from distributed import launch
 from paceline.errors import UserError
-from paceline.training.attach.local.worker_ranks import Part, Place
+from paceline.training.attach.local.worker_ranks import ShardPart, WorkerPlace
 from paceline.training.attach.local.worker_state import of_place, written_place
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 
@@ -111,25 +111,25 @@ def test_another_number_of_workers_begins_with_the_mean(tmp_path: Path) -> None:
 def test_states_of_another_shape_are_joined_and_divided() -> None:
     """Two shards of rows become one, then two copies."""
     spec, values = TensorSpec("w", (5, 2), 0), torch.arange(10.0)
-    shards = [Part(spec, (3, 2), (0, 0), 0, 6), Part(spec, (2, 2), (3, 0), 0, 4)]
+    shards = [ShardPart(spec, (3, 2), (0, 0), 0, 6), ShardPart(spec, (2, 2), (3, 0), 0, 4)]
     states = [
         {
             "rank": 0,
             "workers": 1,
-            "place": written_place(Place(shard=k, shards=2), [part]),
+            "place": written_place(WorkerPlace(shard=k, shards=2), [part]),
             **{kind: {"w": values[6 * k : 6 * k + 6].clone()} for kind in ("anchor", "outer_momentum", "weights")},
             "feedback": {"residual": {"w": values[6 * k : 6 * k + 6].clone()}, "velocity": {}},
             "pending": {"fragment": 0, "mean": values[6 * k : 6 * k + 6].clone()},
-            "fragments": [["w"]],
+            "fragment_tensors": [["w"]],
         }
         for k, part in enumerate(shards)
     ]
-    whole = Part(spec, (5, 2), (0, 0), 5, 10)
-    (joined,) = of_place(states, Place(copy=1, copies=2), {"w": whole})
+    whole = ShardPart(spec, (5, 2), (0, 0), 5, 10)
+    (joined,) = of_place(states, WorkerPlace(copy=1, copies=2), {"w": whole})
     assert all(joined[kind]["w"].tolist() == values.tolist() for kind in ("anchor", "weights"))
     assert joined["feedback"]["residual"]["w"].tolist() == [5, 6, 7, 8, 9]
     assert joined["pending"]["mean"].tolist() == values.tolist()
     with pytest.raises(UserError, match="give load_state_dict the states of all 2 ranks"):
-        of_place(states[:1], Place(copy=1, copies=2), {"w": whole})
+        of_place(states[:1], WorkerPlace(copy=1, copies=2), {"w": whole})
     with pytest.raises(UserError, match="the state is of shard 0, copy 0; this rank has 1, 0"):
-        of_place(states[:1], Place(shard=1, shards=2), {"w": shards[1]})
+        of_place(states[:1], WorkerPlace(shard=1, shards=2), {"w": shards[1]})

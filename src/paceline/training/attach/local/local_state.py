@@ -21,7 +21,7 @@ from paceline.training.attach.hooks.state import (
     with_every_residual,
 )
 from paceline.training.attach.local.local_fragments import Fragment, StartedExchange
-from paceline.training.attach.local.worker_ranks import Part, Place
+from paceline.training.attach.local.worker_ranks import ShardPart, WorkerPlace
 from paceline.training.attach.local.worker_state import of_place, written_place
 from paceline.training.exchanges.exchange_group import ExchangeSetup, share
 from paceline.training.exchanges.gradients.error_feedback import Feedback
@@ -43,8 +43,8 @@ class Sync(Protocol):
     returned: int
     tensors: list[TensorSpec]
     dense: dict[str, str]
-    place: Place
-    parts: dict[str, Part]
+    place: WorkerPlace
+    parts: dict[str, ShardPart]
     fragments: list[Fragment]
     buffers: dict[str, torch.Tensor]
     counts: dict[str, torch.Tensor]
@@ -91,7 +91,7 @@ def state_of(sync: Sync) -> LocalState:
         **named,
         "buffers": {name: _copy(buffer) for name, buffer in (*sync.buffers.items(), *sync.counts.items())},
         "kept_buffers": _copy(sync.kept_buffers),
-        "fragments": [[t.name for t in fragment.tensors] for fragment in sync.fragments],
+        "fragment_tensors": [[t.name for t in fragment.tensors] for fragment in sync.fragments],
         "idle": [fragment.idle for fragment in sync.fragments],
         "pending": None
         if pending is None

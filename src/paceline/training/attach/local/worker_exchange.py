@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.training.attach.consistency import checksum, same_in_mesh
-from paceline.training.attach.local.worker_ranks import Part, Place, Seat
+from paceline.training.attach.local.worker_ranks import Seat, ShardPart, WorkerPlace
 from paceline.training.exchanges.wires.collectives import Wire
 from paceline.training.exchanges.wires.process_groups import own_wire
 
@@ -26,7 +26,7 @@ class WorkerRanks:
     """
 
     def __init__(self, seat: Seat, between: Wire, group: dist.ProcessGroup) -> None:
-        self.place: Place = seat.place
+        self.place: WorkerPlace = seat.place
         given = between.device, between.meter, between.timeout_s, between.soundness
         self.members = own_wire(group, seat.members, *given)
         self.replicas = own_wire(group, seat.replicas, *given) if self.place.copies > 1 else None
@@ -45,7 +45,7 @@ class WorkerRanks:
         same = [self._between.group] + ([self.replicas.group] if self.replicas else [])
         same_in_mesh("weights", checksum(anchors), same, [self.members.group], self._between.device)
 
-    def gather(self, own: torch.Tensor, parts: Sequence[Part], into: torch.Tensor) -> None:
+    def gather(self, own: torch.Tensor, parts: Sequence[ShardPart], into: torch.Tensor) -> None:
         """Write the parts of all ranks with equal shards into ``into``, the flat shards of a fragment.
 
         Args:
@@ -64,7 +64,7 @@ class WorkerRanks:
             shard.copy_(column.reshape(-1)[: shard.numel()])
 
 
-def exchanged(mean: torch.Tensor, parts: Sequence[Part], place: Place) -> torch.Tensor:
+def exchanged(mean: torch.Tensor, parts: Sequence[ShardPart], place: WorkerPlace) -> torch.Tensor:
     """Return the elements of a fragment's flat shards that this rank exchanges: ``mean`` itself, or a copy of its slices."""
     if place.copies == 1:
         return mean

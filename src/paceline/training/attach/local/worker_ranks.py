@@ -23,7 +23,7 @@ from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """Place of a rank in its worker: shard number ``shard`` of ``shards``, in copy number ``copy`` of ``copies``."""
 
     shard: int = 0
@@ -41,13 +41,13 @@ class Place:
 class Seat:
     """Place of this rank, with the ranks of its worker (``members``), and those of them with an equal shard (``replicas``)."""
 
-    place: Place
+    place: WorkerPlace
     members: tuple[int, ...]
     replicas: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardPart:
     """Part of a tensor on one rank.
 
     Attributes:
@@ -92,10 +92,10 @@ def seat_of(model: nn.Module, named: Sequence[tuple[str, nn.Parameter]]) -> Seat
     rank = dist.get_rank()
     if isinstance(model, DistributedDataParallel):
         ranks = tuple(dist.get_process_group_ranks(model.process_group))
-        return Seat(Place(copy=ranks.index(rank), copies=len(ranks)), ranks, ranks)
+        return Seat(WorkerPlace(copy=ranks.index(rank), copies=len(ranks)), ranks, ranks)
     divided: list[tuple[str, Any]] = [(name, p) for name, p in named if isinstance(p, DTensor)]
     if not divided:
-        return Seat(Place(), (rank,), (rank,))
+        return Seat(WorkerPlace(), (rank,), (rank,))
     name, first = divided[0]
     whole = next((n for n, p in named if not isinstance(p, DTensor)), None)
     if whole is not None:
@@ -119,11 +119,11 @@ def seat_of(model: nn.Module, named: Sequence[tuple[str, nn.Parameter]]) -> Seat
     table = mesh.permute(order).reshape(copies, -1)
     copy, shard = ((table == rank).nonzero()[0]).tolist()
     assert at is not None, "a parameter has a shard on this rank"
-    place = Place(shard, table.shape[1], copy, copies)
+    place = WorkerPlace(shard, table.shape[1], copy, copies)
     return Seat(place, tuple(table.reshape(-1).tolist()), tuple(table[:, shard].tolist()))
 
 
-def parts_of(named: Mapping[str, nn.Parameter], specs: Sequence[TensorSpec], place: Place) -> list[Part]:
+def parts_of(named: Mapping[str, nn.Parameter], specs: Sequence[TensorSpec], place: WorkerPlace) -> list[ShardPart]:
     """Return this rank's part of each tensor, in the order of ``specs``."""
     parts = []
     for spec in specs:
@@ -133,7 +133,7 @@ def parts_of(named: Mapping[str, nn.Parameter], specs: Sequence[TensorSpec], pla
             shape, corner = tuple(p.to_local().shape), _corner(p)
         each = ceil(prod(shape) / place.copies)
         start = min(place.copy * each, prod(shape))
-        parts.append(Part(spec, shape, corner, start, min(start + each, prod(shape))))
+        parts.append(ShardPart(spec, shape, corner, start, min(start + each, prod(shape))))
     return parts
 
 

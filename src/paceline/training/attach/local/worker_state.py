@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from paceline.errors import UserError
-from paceline.training.attach.local.worker_ranks import Part, Place
+from paceline.training.attach.local.worker_ranks import ShardPart, WorkerPlace
 
 _SHARDS = ("anchor", "outer_momentum", "weights")
 _KEPT = ("residual", "velocity")
-_ALONE = asdict(Place())
+_ALONE = asdict(WorkerPlace())
 
 
-def written_place(place: Place, parts: Collection[Part]) -> dict[str, Any]:
+def written_place(place: WorkerPlace, parts: Collection[ShardPart]) -> dict[str, Any]:
     """Return the place of a rank and its part of each tensor, as plain values of its state."""
     layout = {
         p.name: {
@@ -32,7 +32,7 @@ def written_place(place: Place, parts: Collection[Part]) -> dict[str, Any]:
     return {**asdict(place), "parts": layout}
 
 
-def of_place(states: Sequence[dict[str, Any]], place: Place, parts: Mapping[str, Part]) -> list[dict[str, Any]]:
+def of_place(states: Sequence[dict[str, Any]], place: WorkerPlace, parts: Mapping[str, ShardPart]) -> list[dict[str, Any]]:
     """Return the states of this rank's part, one of each worker that is given.
 
     States of workers of another shape are joined to whole tensors, of which this rank takes its part.
@@ -66,8 +66,8 @@ def of_place(states: Sequence[dict[str, Any]], place: Place, parts: Mapping[str,
     return [_joined([s for (rank, _), s in by_seat.items() if rank == worker], place, parts) for worker in range(workers)]
 
 
-def _place(state: Mapping[str, Any]) -> Place:
-    return Place(**{name: state.get("place", _ALONE)[name] for name in _ALONE})
+def _place(state: Mapping[str, Any]) -> WorkerPlace:
+    return WorkerPlace(**{name: state.get("place", _ALONE)[name] for name in _ALONE})
 
 
 def _layout(state: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
@@ -75,7 +75,7 @@ def _layout(state: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     return found
 
 
-def _joined(states: Sequence[dict[str, Any]], place: Place, parts: Mapping[str, Part]) -> dict[str, Any]:
+def _joined(states: Sequence[dict[str, Any]], place: WorkerPlace, parts: Mapping[str, ShardPart]) -> dict[str, Any]:
     """Return the state of one worker at another place. ``states``: of all its ranks."""
     ordered = sorted(states, key=lambda s: (_place(s).copy, _place(s).shard))
     first = ordered[0]
@@ -97,7 +97,7 @@ def _residual_names(states: Sequence[Mapping[str, Any]], kind: str) -> list[str]
     return list(dict.fromkeys(name for state in states for name in state["feedback"][kind]))
 
 
-def _whole(name: str, shards: Sequence[Mapping[str, Any]], values: Sequence[torch.Tensor], part: Part) -> torch.Tensor:
+def _whole(name: str, shards: Sequence[Mapping[str, Any]], values: Sequence[torch.Tensor], part: ShardPart) -> torch.Tensor:
     """Return a tensor from the shards of a worker."""
     whole = torch.zeros(part.spec.shape, dtype=values[0].dtype)
     for state, shard in zip(shards, values, strict=True):
@@ -108,18 +108,18 @@ def _whole(name: str, shards: Sequence[Mapping[str, Any]], values: Sequence[torc
     return whole
 
 
-def _shard(whole: torch.Tensor, part: Part) -> torch.Tensor:
+def _shard(whole: torch.Tensor, part: ShardPart) -> torch.Tensor:
     """Return this rank's shard of a tensor, flat."""
     if not prod(part.shape):
         return whole.new_zeros(0)
     return whole[tuple(slice(at, at + n) for at, n in zip(part.corner, part.shape, strict=True))].reshape(-1).clone()
 
 
-def _own(name: str, shards: Sequence[Mapping[str, Any]], kind: str, part: Part) -> torch.Tensor:
+def _own(name: str, shards: Sequence[Mapping[str, Any]], kind: str, part: ShardPart) -> torch.Tensor:
     return _shard(_whole(name, shards, [state[kind][name] for state in shards], part), part)
 
 
-def _own_residual(name: str, states: Sequence[Mapping[str, Any]], kind: str, part: Part) -> torch.Tensor:
+def _own_residual(name: str, states: Sequence[Mapping[str, Any]], kind: str, part: ShardPart) -> torch.Tensor:
     """Return this rank's residuals of a tensor. ``states``: of all ranks of a worker, copy after copy."""
     by_shard: dict[int, list[torch.Tensor]] = {}
     for state in states:
@@ -129,10 +129,10 @@ def _own_residual(name: str, states: Sequence[Mapping[str, Any]], kind: str, par
     return _shard(_whole(name, first, flat, part), part)[part.start : part.stop]
 
 
-def _pending_mean(shards: Sequence[Mapping[str, Any]], parts: Mapping[str, Part]) -> torch.Tensor:
+def _pending_mean(shards: Sequence[Mapping[str, Any]], parts: Mapping[str, ShardPart]) -> torch.Tensor:
     """Return this rank's shards of the mean of the fragment in flight."""
     number = shards[0]["pending"]["fragment"]
-    names = shards[0]["fragments"][number]
+    names = shards[0]["fragment_tensors"][number]
     split = [
         dict(zip(names, state["pending"]["mean"].split([state["anchor"][name].numel() for name in names]), strict=True))
         for state in shards

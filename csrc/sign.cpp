@@ -1,23 +1,9 @@
 // One bit an element and a mean magnitude for each block (src/paceline/codecs/reference/sign.py is the specification).
-#include "blocks.h"
+#include "means.h"
 #include "pool.h"
 
 namespace paceline {
 namespace {
-
-// How a block's mean is summed: magnitudes as integers below 2**24.
-struct Mean {
-    float lift, unit;
-
-    explicit Mean(uint32_t peak) : lift(lift_of(peak)) {
-        const uint32_t exponent = bits_of(float_of(peak) * lift) >> 23;
-        unit = float_of((277u - (exponent < 23 ? 23 : exponent)) << 23);
-    }
-
-    float of(uint64_t total, size_t count) const {
-        return static_cast<float>(static_cast<double>(total) / static_cast<double>(count) / (static_cast<double>(unit) * lift));
-    }
-};
 
 #define PACELINE_KERNELS "sign_kernels.h"
 #include "foreach_isa.h"

@@ -92,20 +92,45 @@ def sign_body(x: np.ndarray, block: int) -> bytes:
     return scales + bits.to_bytes(-(-x.size // 8), "little")
 
 
-def topk_body(x: np.ndarray, parts: int, value_bits: int) -> bytes:
-    n = x.size
-    k = -(-n * parts // 10**6)
-    order = np.argsort(-np.abs(x), kind="stable")
-    chosen = sorted(order[:k].tolist())
+def topk_body(x: np.ndarray, parts: int, value_bits: int, chunk: int = 0) -> bytes:
+    n, chosen, of_chunks = x.size, [], []
+    for first in range(0, n, chunk or max(n, 1)):
+        part = x[first : first + (chunk or n)]
+        order = np.argsort(-np.abs(part), kind="stable")
+        of_chunks.append(sorted((first + order[: -(-part.size * parts // 10**6)]).tolist()))
+        chosen += of_chunks[-1]
+    k = len(chosen)
     sizes = {low: -(-(n if low == 0 else k + ((n - 1) >> low if n else 0)) // 64) * 8 + k * low // 8 for low in (0, 8, 16)}
     low = min(sizes, key=lambda w: (sizes[w], w))
     marks = sum(1 << (i if low == 0 else j + (i >> low)) for j, i in enumerate(chosen))
     body = marks.to_bytes(sizes[low] - k * low // 8, "little")
-    for i in chosen:
+    if value_bits == 2:
+        body += two_bits([x[of].astype(np.float32) for of in of_chunks])
+    for i in chosen if value_bits > 2 else ():
         body += struct.pack("<f", x[i]) if value_bits == 32 else bf16(x[i])
     for i in chosen:
         body += (i & (1 << low) - 1).to_bytes(low // 8, "little")
     return body
+
+
+def two_bits(chunks: list[np.ndarray]) -> bytes:
+    """Two means of magnitudes of each chunk, below its mean and of the others; then two bits a value: upper mean, sign."""
+    levels, codes = b"", 0
+    values = [value for chunk in chunks for value in chunk]
+    for chunk in chunks:
+        lift = 2.0**64 if np.abs(chunk).max() < 2.0**-64 else 1.0
+        field = max(int(np.float32(np.abs(chunk).max() * lift).view(np.uint32)) >> 23, 23)
+        whole = [int(float(abs(v)) * lift * 2.0 ** (150 - field)) for v in chunk]  # exact in fp64, then cut off
+        above = [w * len(whole) >= sum(whole) for w in whole]
+        for kind in (False, True):
+            of = [w for w, high in zip(whole, above, strict=True) if high is kind]
+            mean = sum(of) / max(len(of), 1) * 2.0 ** (field - 150) / lift
+            levels += bf16(np.float32(mean))
+        done = len(levels) // 4 - 1
+        at = sum(len(before) for before in chunks[:done])
+        for j, high in enumerate(above):
+            codes |= (int(high) | int(np.signbit(values[at + j])) << 1) << 2 * (at + j)
+    return levels + codes.to_bytes(-(-len(values) // 4), "little")
 
 
 def bf16(value: np.float32) -> bytes:

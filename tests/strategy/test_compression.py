@@ -53,7 +53,8 @@ DEFAULTS = {
     "int8": {"block": 1024},
     "int4": {"block": 1024},
     "sign": {"block": 1024},
-    "topk": {"density": 0.01, "value_bits": 32, "momentum": 0, "warmup_steps": 0},  # Lin et al. 2018 send 0.1 to 1 %
+    # Lin et al. 2018 send 0.1 to 1 %
+    "topk": {"density": 0.01, "value_bits": 32, "chunk": 0, "momentum": 0, "warmup_steps": 0},
     "powersgd": {"rank": 2, "start_iter": 2, "min_rate": 2},  # Vogels et al. 2019: ranks 1, 2 and 4
 }
 

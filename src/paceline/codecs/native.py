@@ -54,6 +54,8 @@ def isa() -> str:
 
 def serves(codec: Codec) -> bool:
     """Return whether this backend has kernels for the codec."""
+    if codec.name == "topk" and codec.alignment > 1:
+        return hasattr(_native, "topk_chunks_encode")  # an older build has none
     return codec.name in _KERNELS
 
 
@@ -220,12 +222,18 @@ def _decode_sign(codec: Sign, body: Any, out: F32, mode: int) -> None:
 
 def _encode_topk(codec: TopK, x: F32, body: Any, key: counter.Key, start: int) -> int:
     at = codec.layout(x.size)
+    if codec.chunk:
+        how = codec.parts, codec.chunk, at.low_bits, codec.value_bits
+        return _finite(_native.topk_chunks_encode(x, body, *how, threads()), body)
     return _finite(_native.topk_encode(x, body, at.kept, at.low_bits, codec.value_bits, threads()), body)
 
 
 def _decode_topk(codec: TopK, body: Any, out: F32, mode: int) -> None:
     at = codec.layout(out.size)
-    _sized(_native.topk_decode(body, out, at.kept, at.low_bits, codec.value_bits, mode, threads()))
+    if codec.chunk:
+        how = codec.parts, codec.chunk, at.low_bits, codec.value_bits
+        return _sized(_native.topk_chunks_decode(body, out, *how, mode, threads()))
+    return _sized(_native.topk_decode(body, out, at.kept, at.low_bits, codec.value_bits, mode, threads()))
 
 
 def _finite(status: int, body: Any) -> int:

@@ -167,7 +167,9 @@ class Compression:
 
     def configured(self, given: Given, level: PayloadBound = "expected") -> Compression:
         """Return this compression with option values. Raises UserError for an unknown name or an illegal value."""
-        return replace(self, values=resolve(given, self.options, self.name), level=level)
+        made = replace(self, values=resolve(given, self.options, self.name), level=level)
+        _ = made.format  # refuses values that do not go together
+        return made
 
     def option(self, name: str) -> float:
         """Return the value of one of its options, given or default."""

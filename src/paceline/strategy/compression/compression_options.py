@@ -15,7 +15,12 @@ Values = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One parameter, a number from ``least`` to ``most``. ``whole``: an integer. ``power``: a power of two."""
+    """One parameter, a number from ``least`` to ``most``.
+
+    Attributes:
+        whole, power: True for an integer, for a power of two.
+        others: legal values outside of this range.
+    """
 
     name: str
     default: float
@@ -24,17 +29,21 @@ class Option:
     text: str
     whole: bool = False
     power: bool = False
+    others: tuple[float, ...] = ()
 
     def check(self, value: object, owner: str) -> float:
         """Return ``value`` as a legal number. Raises UserError that names the legal ones."""
         number = _as_number(value)
+        if number in self.others:
+            return int(number) if self.whole else number
         legal = self.least <= number <= self.most and not (self.whole and number % 1)
         if not legal or (self.power and not log2(number).is_integer()):
             kind = "a power of two" if self.power else "a whole number" if self.whole else "a number"
             text = f"{value:g}" if isinstance(value, float) else shown(value)
             raise UserError(
                 f"{self.name} {text} of {owner}",
-                f"give {kind} from {self.least:g} to {self.most:g} (default {self.default:g})",
+                f"give {''.join(f'{other:g} or ' for other in self.others)}{kind} from {self.least:g} to {self.most:g} "
+                f"(default {self.default:g})",
             )
         return int(number) if self.whole else number
 

@@ -153,7 +153,26 @@ COMPRESSIONS: Mapping[str, Compression] = {
             unbiased=False,
             options=(
                 Option(name="density", default=0.01, least=1e-4, most=1, text="share of the elements that is sent"),
-                Option(name="value_bits", default=32, least=16, most=32, whole=True, power=True, text="fp32 or bfloat16"),
+                Option(
+                    name="value_bits",
+                    default=32,
+                    least=16,
+                    most=32,
+                    whole=True,
+                    power=True,
+                    others=(2,),
+                    text="fp32 or bfloat16; 2 with a chunk: a sign and one of two magnitudes of the chunk",
+                ),
+                Option(
+                    name="chunk",
+                    default=0,
+                    least=64,
+                    most=65536,
+                    whole=True,
+                    power=True,
+                    others=(0,),
+                    text="elements of which the largest are sent, such as 4096; 0 for those of a whole message",
+                ),
                 Option(
                     name="momentum",
                     default=0,

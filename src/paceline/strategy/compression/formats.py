@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, erfc, sqrt
 from typing import Literal
 
+from paceline.errors import UserError
 from paceline.strategy.compression import card_frames
 
 HEADER_BYTES = 32
@@ -78,10 +79,17 @@ class Format:
     def pull_bytes(self, count: int, contributions: int) -> int:
         """Return the bytes of ``count`` elements of the sum of ``contributions`` encoded gradients, without the header."""
         if self.kept:
-            return _sparse_bytes(count, -(-count * self.kept // 1_000_000), self.element_bits)
+            return _sparse_bytes(count, self._kept(count), self.element_bits) + self._header_bytes(count)
         whole = -(-count // self.group) * self.group
-        headers = sum(-(-count // run) * size for run, size in self.headers)
-        return ceil(whole * self.pull_bits(contributions) / 8) + headers
+        return ceil(whole * self.pull_bits(contributions) / 8) + self._header_bytes(count)
+
+    def _header_bytes(self, count: int) -> int:
+        return sum(-(-count // run) * size for run, size in self.headers)
+
+    def _kept(self, count: int) -> int:
+        """Return the number of elements that are sent of ``count``: a share of each block."""
+        whole, rest = divmod(count, self.block) if self.block > 1 else (0, count)
+        return whole * -(-self.block * self.kept // 1_000_000) + -(-rest * self.kept // 1_000_000)
 
     def message_bytes(self, count: int, contributions: int = 1) -> int:
         """Return the bytes of a whole message, header included; 0 if it has no elements."""
@@ -111,6 +119,7 @@ TERNARY = Format("ternary", 2, group=8, grows=True)
 
 # Headers of the codecs' blocks. docs/wire-format.md has the layouts. A test checks that they agree.
 SCALE_BYTES = 4  # one fp32 scale a block: int8, int4, sign
+LEVEL_BYTES = 4  # topk with values of 2 bits: two bfloat16 magnitudes a chunk
 DIRECTORY = (1 << 14, 4)  # both forms of INCEPTIONN: the bytes of every chunk of 16,384 values
 EXPONENTS = (1024, 2)  # inceptionn-scaled: one power of two a block
 
@@ -118,7 +127,7 @@ EXPONENTS = (1024, 2)  # inceptionn-scaled: one power of two a block
 def _sparse_bytes(count: int, kept: int, value_bits: float) -> int:
     """Return the bytes of values and indices: the shortest of a bitmap and Elias-Fano codes with 8 or 16 low bits."""
     marks = [(count, 0), *((kept + (max(count - 1, 0) >> low), low) for low in (8, 16))]
-    return int(kept * value_bits) // 8 + min(-(-bits // 64) * 8 + kept * low // 8 for bits, low in marks)
+    return -(-int(kept * value_bits) // 8) + min(-(-bits // 64) * 8 + kept * low // 8 for bits, low in marks)
 
 
 # Li et al. 2018, Table III: fp32 bits / encoded bits (tags included) of AlexNet, HDC, ResNet-50, VGG-16 at each bound.
@@ -188,5 +197,9 @@ def sign(options: Mapping[str, float]) -> Format:
 
 
 def topk(options: Mapping[str, float]) -> Format:
-    """Return a format of the largest elements: their values and indices."""
-    return Format("topk", options["value_bits"], kept=round(options["density"] * 1_000_000))
+    """Return a format of the largest elements, of all or of each chunk: their values and indices."""
+    bits, chunk = options["value_bits"], int(options["chunk"])
+    if bits < 16 and not chunk:
+        raise UserError(f"value_bits={bits:g} of topk without a chunk", "give chunk=4096 too: two magnitudes belong to a chunk")
+    headers = ((chunk, LEVEL_BYTES),) if bits < 16 else ()
+    return Format("topk", bits, kept=round(options["density"] * 1_000_000), headers=headers, block=chunk or 1)

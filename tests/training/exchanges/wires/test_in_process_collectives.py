@@ -17,7 +17,7 @@ from torch import nn
 from distributed import launch
 from each_row import each_row
 from paceline.models.vision.cifar import cifar10_terngrad
-from paceline.strategy import COMPRESSIONS, BucketPlan, GradientExchange
+from paceline.strategy import COMPRESSIONS, BucketPlan, GradientExchange, plan_bucket
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup
 from paceline.training.exchanges.gradients.error_feedback import Feedback
@@ -243,18 +243,21 @@ def test_nodes_send_what_is_described(
     assert in_nodes(LocalGroup(ranks), local, sent) == [sum(phase.sent(rank) for phase in phases) for rank in range(ranks)]
 
 
-BLOCKED = [c.name for c in COMPRESSIONS.values() if c.format.block > 1]
-"""Compressions whose elements are coded in blocks."""
+BLOCKED: list[tuple[str, dict[str, float]]] = [(c.name, {}) for c in COMPRESSIONS.values() if c.format.block > 1]
+BLOCKED += [("topk", {"chunk": 1024, "value_bits": bits, "density": 0.25}) for bits in (2, 16)]
+"""Compressions whose elements are coded in blocks, with options."""
 
 
-@each_row("compression", BLOCKED)
+@each_row("blocked", BLOCKED)
 @each_row("exchange", ["sharded", "ring", "allgather", "hierarchical"])
-def test_a_small_tensor_takes_no_noise_from_its_large_neighbour(compression: str, exchange: str) -> None:
-    """Its error next to a tensor of 4,096 times its scale is that next to one of its own scale."""
-    sizes, local = (1500, 1300), 2 if exchange == "hierarchical" else 1
-    described = GradientExchange(compression, "sharded" if exchange == "hierarchical" else exchange)
+def test_a_small_tensor_takes_no_noise_from_its_large_neighbour(blocked: tuple[str, dict[str, float]], exchange: str) -> None:
+    """Its error next to a tensor of 4,096 times its scale is that next to one of its own scale. Bytes are those described."""
+    (compression, options), sizes, local = blocked, (1500, 1300), 2 if exchange == "hierarchical" else 1
+    described = GradientExchange(compression, "sharded" if local > 1 else exchange, options=options)
     tensors = [TensorSpec(name, (size,), at) for name, size, at in zip("ab", sizes, (0, sizes[0]), strict=True)]
     layout = Layout(tensors, (), described.description.format.block)
+    plan = plan_bucket(tensors, described.description, set())
+    phases = describe(plan, described.description, exchange, 2 * local, local).phases
 
     def error(scale: float) -> float:
         group = LocalGroup(2 * local)
@@ -269,6 +272,8 @@ def test_a_small_tensor_takes_no_noise_from_its_large_neighbour(compression: str
             own = parts["b"].clone()
             work = torch.full((room(setup, layout),), torch.nan)
             exchange_group(setup, Gradients(layout=layout, parts=parts, workspace=work, seed=7, step=0))
+            if not described.description.format.spread:
+                assert wire.meter.sent_bytes == sum(phase.sent(wire.rank) for phase in phases)
             return own, parts["b"]
 
         results = in_nodes(group, local, mean)

@@ -40,6 +40,7 @@ name = "native"
 class _Kernels(NamedTuple):
     encode: Callable[[Any, F32, Any, counter.Key, int], int]
     decode: Callable[[Any, Any, F32, int], None]
+    serves: Callable[[Any], bool] = lambda codec: True
 
 
 def available() -> bool:
@@ -54,9 +55,8 @@ def isa() -> str:
 
 def serves(codec: Codec) -> bool:
     """Return whether this backend has kernels for the codec."""
-    if codec.name == "topk" and codec.alignment > 1:
-        return hasattr(_native, "topk_chunks_encode")  # an older build has none
-    return codec.name in _KERNELS
+    kernels = _KERNELS.get(codec.name)
+    return kernels is not None and kernels.serves(codec)
 
 
 def encode(codec: Codec, x: F32, body: Any, key: counter.Key, start: int) -> int:
@@ -236,6 +236,10 @@ def _decode_topk(codec: TopK, body: Any, out: F32, mode: int) -> None:
     return _sized(_native.topk_decode(body, out, at.kept, at.low_bits, codec.value_bits, mode, threads()))
 
 
+def _serves_topk(codec: TopK) -> bool:
+    return not codec.chunk or hasattr(_native, "topk_chunks_encode")  # an older build has none
+
+
 def _finite(status: int, body: Any) -> int:
     """Return the length of ``body`` in bytes. Raises ValueError if a kernel found NaN or infinity."""
     if status:
@@ -272,5 +276,5 @@ _KERNELS: Mapping[str, _Kernels] = {
     "int8": _Kernels(_encode_int8, _decode_int8),
     "int4": _Kernels(_encode_int4, _decode_int4),
     "sign": _Kernels(_encode_sign, _decode_sign),
-    "topk": _Kernels(_encode_topk, _decode_topk),
+    "topk": _Kernels(_encode_topk, _decode_topk, _serves_topk),
 }

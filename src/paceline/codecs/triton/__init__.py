@@ -33,16 +33,19 @@ class Kernels(NamedTuple):
         encode: (codec, x, body, key, start, state) -> bytes written, or None if only the state has it.
         decode: (codec, body, out, mode, state); writes nothing if the state's gate is closed.
         refusal: description of values that set the state's REFUSED; empty for a codec that has a form for all.
+        serves: returns whether there are kernels for the codec's parameters.
     """
 
     encode: Callable[[Any, torch.Tensor, torch.Tensor, counter.Key, int, torch.Tensor], int | None]
     decode: Callable[[Any, torch.Tensor, torch.Tensor, int, torch.Tensor], None]
     refusal: str = NON_FINITE
+    serves: Callable[[Any], bool] = lambda codec: True
 
 
 def serves(codec: Codec) -> bool:
     """Return whether this backend has kernels for the codec."""
-    return codec.name in _KERNELS and (codec.name != "topk" or codec.alignment == 1)  # chunks are selected on the host
+    kernels = _KERNELS.get(codec.name)
+    return kernels is not None and kernels.serves(codec)
 
 
 def encode(codec: Codec, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int) -> int:
@@ -154,5 +157,5 @@ _KERNELS: Mapping[str, Kernels] = {
     "int8": Kernels(blocks.encode, blocks.decode),
     "int4": Kernels(blocks.encode, blocks.decode),
     "sign": Kernels(blocks.encode_sign, blocks.decode_sign),
-    "topk": Kernels(topk.encode, topk.decode),
+    "topk": Kernels(topk.encode, topk.decode, serves=topk.serves),
 }

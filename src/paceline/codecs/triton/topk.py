@@ -11,6 +11,11 @@ from paceline.codecs.triton.launch import GATE, REFUSED
 _INFINITY = 0x7F800000
 
 
+def serves(codec: TopK) -> bool:
+    """Return whether elements are the largest of all. Those of chunks are selected on the host."""
+    return not codec.chunk
+
+
 def encode(codec: TopK, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
     """Encode the largest elements; see ``triton.Kernels``. Waits once more because ``nonzero`` must return their number."""
     at = codec.layout(x.shape[0])

@@ -10,8 +10,9 @@ from paceline.cli.arguments.prediction_inputs import Inputs
 from paceline.cli.arguments.site_arguments import parse_bandwidths, parse_latency, parse_sites
 from paceline.errors import UserError
 from paceline.planning.compare.site_map import BANDWIDTHS, EVERY, site_map
-from paceline.planning.compare.site_table import further_of, site_table
+from paceline.planning.compare.site_table import site_table
 from paceline.prediction import StepPredictor
+from paceline.prediction.learning.local_loss import further_of
 from paceline.reporting.text.screen import Screen
 from paceline.reporting.text.site_text import map_screen, table_screen
 

@@ -7,9 +7,10 @@ import math
 import pytest
 
 from paceline.hardware import Cluster
-from paceline.planning.compare.site_table import further_of, site_table
+from paceline.planning.compare.site_table import site_table
 from paceline.planning.failures.failures import Failures
 from paceline.planning.failures.local_goodput import SiteFailures
+from paceline.prediction.learning.local_loss import further_of
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 

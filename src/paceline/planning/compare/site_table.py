@@ -14,10 +14,9 @@ from paceline.planning.compare.site_methods import SITE_METHODS, SiteMethod
 from paceline.planning.failures.failures import Failures
 from paceline.planning.failures.local_goodput import SiteFailures
 from paceline.prediction import ORDINARY, Prediction, StepPredictor
-from paceline.prediction.learning.local_loss import FurtherTokens, further_tokens, sources
+from paceline.prediction.learning.local_loss import FurtherTokens, further_of, sources
 from paceline.strategy import Strategy
 from paceline.tabular import Row, Tabular
-from paceline.workload.family import DECODER, family
 from paceline.workload.table import Workload
 
 Further = Mapping[int, FurtherTokens | None]
@@ -143,13 +142,6 @@ def site_table(
         further=further_of(workload, sites, sync_every),
         impossible=impossible,
     )
-
-
-def further_of(workload: Workload, sites: int, sync_every: int) -> FurtherTokens | None:
-    """Return the further tokens of a language model; None for other networks, and where no law was published."""
-    if family(workload) != DECODER:
-        return None
-    return further_tokens(workload.num_parameters, sites, sync_every)
 
 
 def _goodput(method: SiteMethod, p: Prediction, site: Cluster, sites: int, sync_every: int, failures: Failures | None) -> float:

@@ -71,7 +71,7 @@ def assumptions(
         *(exchange_assumptions(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(residual_assumptions(workload, cluster, strategy, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
-        *(local_accuracy(strategy) if local else ()),
+        *(local_accuracy(workload, strategy) if local else ()),
         *division_assumptions(workload, strategy),
         *offload_assumptions(workload, cluster, strategy, efficiency),
         *_launched_experts(workload, cluster, strategy, efficiency),

@@ -14,6 +14,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from paceline.workload.family import DECODER, family
+from paceline.workload.table import Workload
+
 TOKENS = 20.0
 """Tokens for each parameter at which the laws of DiLoCo were measured."""
 
@@ -67,6 +70,11 @@ def further_tokens(parameters: float, workers: int, sync_every: int) -> FurtherT
     less, more = sorted(max(0.0, ratio - 1) for ratio in ratios)
     low, high = ([token_factor(o, parameters, TOKENS * parameters, d) for o in _laws()["tokens"]] for d in (less, more))
     return FurtherTokens(less, more, min(low), max(high), fit["count"], law["source"])
+
+
+def further_of(workload: Workload, workers: int, sync_every: int) -> FurtherTokens | None:
+    """Return the further tokens of a transformer decoder; None for other networks, and where no law was published."""
+    return further_tokens(workload.num_parameters, workers, sync_every) if family(workload) == DECODER else None
 
 
 def token_factor(law: Mapping[str, float], parameters: float, tokens: float, difference: float) -> float:

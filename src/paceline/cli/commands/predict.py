@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from paceline import hardware
 from paceline.cli.answer_head import taken, unfit, with_head
 from paceline.cli.arguments.exchange_arguments import named_exchange
+from paceline.cli.arguments.failure_arguments import FAILURES, add_failure_arguments, failures_of
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
-from paceline.cli.arguments.prediction_inputs import cluster_of, prediction_inputs, predictor
+from paceline.cli.arguments.prediction_inputs import Inputs, cluster_of, prediction_inputs, predictor
 from paceline.cli.arguments.report_argument import add_report_argument, with_report
 from paceline.cli.guide.sections import section
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.errors import UserError
 from paceline.planning.compare.explain import explain
+from paceline.planning.failures.run_goodput import Goodput, run_goodput
+from paceline.prediction import Prediction
 from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import prediction_screen
 from paceline.reporting.pages import answer_page
+from paceline.reporting.text.screen import GAP, Pair, heading
 from paceline.reporting.text.transport_text import with_steps
 
 
@@ -29,6 +34,7 @@ def add(parser: Parser) -> None:
     run.add_argument("--asynchronous", action="store_true", help=text)
     device = "the device that an asynchronous server updates with (default: a device like the workers')"
     run.add_argument("--server-device", metavar="D", help=device)
+    add_failure_arguments(parser)
     add_report_argument(parser)
 
 
@@ -41,6 +47,10 @@ def _predict(o: argparse.Namespace) -> Answer:
     prediction, steps = model.step(*inputs), steps_by_transport(model, *inputs)
     json = {**prediction.to_json(), "by_transport": figures_by_transport(steps)}
     shown = with_steps(prediction_screen(prediction), steps)
+    if goodput := _goodput(o, inputs, prediction):
+        json["goodput"] = goodput.to_json()
+        pairs = (Pair(name, text) for name, text in goodput.pairs())
+        shown = replace(shown, answer=(*shown.answer, GAP, heading("Share of the time whose steps stay:"), *pairs))
     data, screen = with_head(o, inputs, model, prediction, json, shown, behind=True)
 
     def page() -> answer_page.Page:
@@ -49,10 +59,23 @@ def _predict(o: argparse.Namespace) -> Answer:
     return data, with_report(screen, o.report, page)
 
 
+def _goodput(o: argparse.Namespace, inputs: Inputs, prediction: Prediction) -> Goodput | None:
+    """Return the goodput at the rate of failures that the options state; None without one. Raises UserError."""
+    if not o.mtbf:
+        given = [name for name in FAILURES if getattr(o, name) is not None]
+        if given:
+            raise UserError(f"--{given[0].replace('_', '-')} without --mtbf", "give --mtbf 50000h, or leave it out")
+        return None
+    workload, cluster, strategy = inputs
+    return run_goodput(prediction, cluster, strategy.settled(workload, cluster), failures_of(o))
+
+
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:
     from paceline.planning.compare.asynchronous import predict_asynchronous
     from paceline.reporting.text.asynchronous_text import asynchronous_screen
 
+    if o.mtbf:
+        raise UserError("failures of asynchronous workers are not predicted", "leave --mtbf out")
     if o.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
     server_device = hardware.device(o.server_device) if o.server_device else None

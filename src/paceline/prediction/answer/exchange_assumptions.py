@@ -273,8 +273,8 @@ def local_accuracy(workload: Workload, strategy: Strategy) -> Iterator[Assumptio
         yield Assumption(
             "accuracy",
             f"How many more samples a target takes with {local.sync_every} local steps is unknown, not zero. Published: 8 "
-            "workers with AdamW inside and Nesterov momentum outside train language models on C4 as well as with an exchange in "
-            "each step, with 500 times fewer bytes. Other networks, more workers and other rates were not measured here.",
+            "workers with AdamW inside and Nesterov momentum outside train language models on C4 as well as with an exchange "
+            "in each step, with 500 times fewer bytes. Other networks, more workers and other rates were not measured here.",
             DILOCO,
         )
     if x.compression.compresses:

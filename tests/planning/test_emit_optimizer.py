@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paceline import Cluster, Strategy, Workload
+from paceline.errors import UserError
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.optimizer import rate_factor
 from paceline.planning.emit.rates import peak_rate
@@ -55,6 +56,14 @@ def test_every_target_writes_the_same_optimizer(target: str) -> None:
     for optimizer, name in (("", "Adam"), ("adam", "Adam"), ("adamw", "AdamW")):
         text = emit(target, job(target, sharding="zero3", optimizer=optimizer).strategy, LLAMA, EIGHT)
         assert f"torch.optim.{name}(" in text or f'"{name}"' in text
+
+
+def test_muon_takes_the_model() -> None:
+    """Which it divides by names; torch's ZeRO-1 hides them."""
+    assert "optimizer = paceline.Muon(model, lr=...)" in emitted(job("torchrun", LLAMA, optimizer="muon")).text
+    assert "paceline.Muon(self, lr=...)" in emitted(job("lightning", LLAMA, optimizer="muon")).text
+    with pytest.raises(UserError, match="give sharding ddp or zero3"):
+        emitted(job("torchrun", LLAMA, optimizer="muon", sharding="zero1"))
 
 
 def test_deepspeed_gets_no_rate_that_nobody_chose() -> None:

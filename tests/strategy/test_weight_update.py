@@ -33,7 +33,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"state_bits": 16, "update": "foreach"}, "give update fused"),
     ({"state_bits": 12}, "give one of 0, 8, 16, 32"),
     ({"ema": True, "offload": "optimizer"}, "EMA of the weights with offload optimizer"),
-    ({"optimizer": "muon", "sharding": "zero3"}, "give zero1"),
+    ({"optimizer": "muon", "sharding": "zero3", "tensor": 2, "world_size": 4}, "give zero1"),
     ({"optimizer": "adamw_8bit", "offload": "optimizer"}, "fp32 state"),
     ({"optimizer": "paged_adamw", "pipeline": 2, "world_size": 2}, "hold together"),
     ({"optimizer": "adafactor", "sharding": "distributed_optimizer"}, "Megatron-Core's distributed optimizer"),

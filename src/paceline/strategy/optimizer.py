@@ -18,7 +18,8 @@ class Optimizer:
 
     bitsandbytes has one kernel a tensor (``Optimizer2State``, ``Optimizer1State``; Dettmers et al. 2022, arXiv:2110.02861).
     Lion: Chen et al. 2023, arXiv:2302.06675, program 1. Adafactor: Shazeer and Stern 2018, arXiv:1804.04235, as
-    ``transformers.optimization.Adafactor`` without a first moment. Muon: Jordan et al. 2024, as ``torch.optim.Muon``.
+    ``transformers.optimization.Adafactor`` without a first moment. Muon: Jordan et al. 2024, as ``torch.optim.Muon``
+    and ``training/optimizers/muon``, with the rate of AdamW (Liu et al. 2025, arXiv:2502.16982).
 
     Attributes:
         state_words: values kept per parameter, of ``state_bits`` bits; Muon's are those of a matrix.
@@ -178,14 +179,13 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
             1,
             5,
             7,
-            0.02,
-            {"weight_decay": 0.1},
-            "torch.optim.Muon",
+            0.001,
+            {"momentum": 0.95, "weight_decay": 0.1},
+            "paceline.Muon",
             "Muon",
             separate=(14, 7),
             ways=_ONE_BY_ONE,
             orthogonal=True,
-            trained=False,
         ),
     )
 }

@@ -98,7 +98,11 @@ EXECUTED: dict[str, list[Case]] = {
     ],
     "compress_pull": [_case("bytes", INT8, compress_pull=False)],
     "memory_format": [_case("nothing", memory_format="channels_last")],  # the network has no images
-    "optimizer": [_case("result", optimizer="sgd"), *(_rare("result", optimizer=name) for name in ("adam", "lars"))],
+    "optimizer": [
+        _case("result", optimizer="sgd"),
+        *(_rare("result", optimizer=name) for name in ("adam", "lars", "muon")),
+        *(_rare("result", of, optimizer="muon") for of in ({"sharding": "zero1"}, {"sharding": "zero3"}, LOCAL)),
+    ],
     "bucket_bytes": [_case("buckets", bucket_bytes=4096)],
     "clip": [_rare("result", TERNGRAD, clip=1.0), _case("result", TERNGRAD, clip=None)],
     "sharding": [
@@ -361,7 +365,7 @@ def test_a_choice_is_executed(case, outcome):
     optimizer = case.choices.get("optimizer", "momentum")
     assert ran.record.recipe["optimizer"] == optimizer
     # Rates differ between optimizers, and so does the result: these are of the optimizer that has run.
-    assert ran.record.recipe["options"].get("momentum", 0.0) == {"momentum": 0.9, "lars": 0.9}.get(optimizer, 0.0)
+    assert ran.record.recipe["options"].get("momentum", 0.0) == {"momentum": 0.9, "lars": 0.9, "muon": 0.95}.get(optimizer, 0.0)
 
 
 @pytest.mark.parametrize("case", NAMED)

@@ -103,7 +103,8 @@ def _module_lines(job: EmittedJob) -> Iterator[str]:
         yield "hidden = torch.utils.checkpoint.checkpoint(block, hidden, use_reentrant=False)  # in every block"
     if package := optimizer_import(job):
         yield f"import {package}"
-    yield from (line.replace("model.parameters()", "self.parameters()") for line in optimizer_lines(job))
+    for line in optimizer_lines(job):
+        yield line.replace("model.parameters()", "self.parameters()").replace("Muon(model", "Muon(self")
     yield f"# {batch_text(job)}: global batch {job.strategy.global_batch_size:,}"
 
 

@@ -22,15 +22,7 @@ def optimizer_import(job: EmittedJob) -> str:
 
 
 def import_lines(job: EmittedJob, hooked: bool) -> Iterator[str]:
-    """Yield the imports of the script. ``hooked``: whether it calls Paceline.
-
-    Raises:
-        UserError: an optimizer that takes only some of the tensors.
-    """
-    if OPTIMIZERS[job.optimizer].orthogonal:
-        raise job.refused(
-            f"optimizer {job.optimizer}", "it takes matrices alone: the script gives it those, and AdamW the others"
-        )
+    """Yield the imports of the script. ``hooked``: whether it calls Paceline."""
     packages = {optimizer_import(job), "paceline" if hooked else ""} - {""}
     yield from (f"import {package}" for package in sorted(packages))
 
@@ -57,9 +49,16 @@ def optimizer_lines(job: EmittedJob, sharded: bool = False) -> Iterator[str]:
 
     Args:
         sharded: whether ``ZeroRedundancyOptimizer`` shards its state.
+
+    Raises:
+        UserError: an optimizer that ``ZeroRedundancyOptimizer`` cannot shard, because it divides the model by names.
     """
     recipe, kind = job.recipe, OPTIMIZERS[job.optimizer].python
     begin = f"torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), {kind}" if sharded else ""
+    if OPTIMIZERS[job.optimizer].orthogonal:
+        if sharded:
+            raise job.refused(f"optimizer {job.optimizer} with ZeroRedundancyOptimizer", "give sharding ddp or zero3")
+        begin = f"{kind}(model"
     rate = f"{recipe.lr:.6g}" if recipe else "..."
     options = "".join(
         f", {name}={value if isinstance(value, bool) else json.dumps(value)}"

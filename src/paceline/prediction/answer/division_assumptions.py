@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paceline.prediction.answer.result import Assumption
+from paceline.prediction.exchange.matrix_exchange import matrix_bytes, orthogonalizers
 from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.orthogonal import newton_schulz_flops
 from paceline.prediction.passes.recompute import recomputed
@@ -105,6 +106,15 @@ def _key_heads(workload: Workload) -> int:
     return 0
 
 
+def _exchanged(workload: Workload, strategy: Strategy) -> str:
+    """Return what replicas exchange of the matrices, as the end of a sentence."""
+    each, gathered = matrix_bytes(workload, strategy)
+    parts = [f"two all-to-alls of {each:.3g} bytes a device"] * (each > 0) + [f"a gather of {gathered:.3g} bytes"] * (
+        gathered > 0
+    )
+    return f", with {' and '.join(parts)}, which torch.optim.Muon does not have" if parts else ""
+
+
 def _update(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
     """Yield sentences on the optimizer's state, its kernels, and the types of stored weights."""
     optimizer, update = OPTIMIZERS[strategy.optimizer], strategy.weight_update
@@ -122,8 +132,8 @@ def _update(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
         yield Assumption(
             "optimizer",
             f"Orthogonalization: {newton_schulz_flops(workload):.3g} FLOPs a step in bf16, five Newton-Schulz steps of each "
-            "matrix. Replicas that share out state update whole matrices each, others all of them.",
-            "torch.optim.Muon; Megatron-Core, LayerWiseDistributedOptimizer",
+            f"matrix, shared by {orthogonalizers(strategy)} devices{_exchanged(workload, strategy)}.",
+            "torch.optim.Muon; Megatron-Core, LayerWiseDistributedOptimizer; paceline.Muon",
         )
     if optimizer.paged:
         yield Assumption(

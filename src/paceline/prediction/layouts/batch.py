@@ -20,6 +20,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES
 from paceline.prediction.exchange.exchange_plan import BucketSizes, bucket_sizes, seconds_key
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
+from paceline.prediction.exchange.matrix_exchange import matrix_exchange_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.offload import check_offload, check_paged
 from paceline.prediction.step.costs import run_again, slowest, update_seconds
@@ -322,7 +323,8 @@ class _SameExchange:
             if key not in updates:
                 own = update_seconds(workload, s, plan, self.cluster.device, constants, key[-1], share)
                 paging_s = model.paging_seconds(self.cluster, s, plan)
-                updates[key] = sum((*own, paging_s, *outer_seconds(workload, s, self.cluster.device, constants)))
+                matrices = matrix_exchange_seconds(workload, s, self.cluster, constants)
+                updates[key] = sum((*own, paging_s, *matrices, *outer_seconds(workload, s, self.cluster.device, constants)))
         times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
         durations = pieces(
             forward,

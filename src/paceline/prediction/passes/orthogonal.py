@@ -3,7 +3,7 @@
 A step of an m by n matrix X, m at most n, is three products: X Xt, its square, and the polynomial times X (Jordan et al. 2024,
 Muon; PyTorch, ``torch/optim/_muon.py``). It has ``4 m^2 n + 2 m^3`` FLOPs. Devices that divide a matrix orthogonalize their
 parts (Megatron-Core, ``TensorParallelMuon``, ``blockwise``). Replicas that share out state update whole matrices each
-(Megatron-Core, ``LayerWiseDistributedOptimizer``). Other replicas update all of them.
+(Megatron-Core, ``LayerWiseDistributedOptimizer``). ``exchange/matrix_exchange.py`` says who else shares them out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from paceline.hardware.device import Device
 from paceline.hardware.precision import WIDE
 from paceline.prediction.passes.compute import curve_of, peak_rate
 from paceline.prediction.passes.products import product_seconds
-from paceline.strategy.sharding import block
+from paceline.strategy.updates.matrix_rule import rest_reasons
+from paceline.workload.layers import Parameter
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
@@ -41,29 +42,31 @@ def _matrix(shape: tuple[int, ...]) -> tuple[int, int, int]:
 def matrices(workload: Workload) -> Array:
     """Return the smaller side, the larger side and the number of each kind of matrix, (3, kinds)."""
     found: dict[tuple[int, int], int] = {}
-    for parameter in workload.parameters:
-        if is_orthogonalized(parameter.name, parameter.shape):
-            rows, columns, count = _matrix(parameter.shape)
-            key = min(rows, columns), max(rows, columns)
-            found[key] = found.get(key, 0) + count
+    for parameter in _orthogonalized(workload):
+        rows, columns, count = _matrix(parameter.shape)
+        key = min(rows, columns), max(rows, columns)
+        found[key] = found.get(key, 0) + count
     return np.array([(*key, count) for key, count in found.items()], dtype=np.float64).reshape(-1, 3).T
 
 
-def is_orthogonalized(name: str, shape: tuple[int, ...]) -> bool:
-    """Return whether a tensor is a matrix, or several, in a block. Embeddings, logits and vectors are AdamW's."""
-    return len(shape) > 1 and bool(block(name))
+@once
+def _orthogonalized(workload: Workload) -> tuple[Parameter, ...]:
+    """Return the tensors that consist of hidden matrices, by the rule of ``paceline.Muon``. AdamW takes the others."""
+    tables = {p.name for p in workload.parameters if workload.layers[p.layer].kind == "Embedding"}
+    rest = rest_reasons([(p.name, p.shape) for p in workload.parameters], tables)
+    return tuple(p for p in workload.parameters if p.name not in rest)
 
 
 @once
 def matrix_elements(workload: Workload) -> int:
     """Return the elements of all orthogonalized matrices."""
-    return sum(p.size for p in workload.parameters if is_orthogonalized(p.name, p.shape))
+    return sum(p.size for p in _orthogonalized(workload))
 
 
 @once
 def matrix_tensors(workload: Workload) -> int:
     """Return the number of tensors of orthogonalized matrices."""
-    return sum(is_orthogonalized(p.name, p.shape) for p in workload.parameters)
+    return len(_orthogonalized(workload))
 
 
 def newton_schulz_flops(workload: Workload) -> float:

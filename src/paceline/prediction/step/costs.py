@@ -20,6 +20,7 @@ from paceline.hardware.hosts import HostShare
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.exchange.exchange_plan import CodecPass, ExchangePlan
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, priced
+from paceline.prediction.exchange.matrix_exchange import orthogonalizers
 from paceline.prediction.passes.compute import Seconds, ema_seconds, optimizer_seconds
 from paceline.prediction.passes.offload import gradient_wait_seconds, host_update_seconds
 from paceline.prediction.passes.orthogonal import matrix_elements, matrix_tensors, newton_schulz_seconds
@@ -43,6 +44,7 @@ class StepCosts:
         optimizer: seconds of memory traffic, of kernel launches and of products in one step.
         overlap_penalty: share of the time that is lost while compute and exchange both run.
         host: seconds of an offloaded update that a step waits for the host.
+        matrices: seconds of the optimizer's exchange of matrices, on the link in a node and on the network.
     """
 
     forward: Seconds
@@ -54,11 +56,12 @@ class StepCosts:
     exchange: ExchangeSeconds
     overlap_penalty: float = 0.0
     host: float = 0.0
+    matrices: tuple[float, float] = (0.0, 0.0)
 
     @property
     def update(self) -> float:
         """Seconds from the end of the exchange to the updated weights."""
-        return sum(self.optimizer) + self.host
+        return sum(self.optimizer) + self.host + sum(self.matrices)
 
 
 def run_again(workload: Workload, choice: Recompute, forward: Array) -> tuple[Array, Array]:
@@ -117,7 +120,8 @@ def update_seconds(
     rest = optimizer_seconds(ADAMW, ceil(elements / workers), ceil(count / workers), device, efficiency, update)
     products, launches = newton_schulz_seconds(workload, device, efficiency)
     memory, launch = (sum(parts) for parts in zip(of_matrices, rest, average, strict=True))
-    return memory, launch + launches / workers, products / workers, 0.0
+    sharing = orthogonalizers(strategy)
+    return memory, launch + launches / sharing, products / sharing, 0.0
 
 
 def calibrated_costs(

@@ -88,7 +88,8 @@ def exposed_without_exchange(costs: StepCosts, parts: StepDurations) -> dict[Res
         spent["memory bandwidth"] += times * float((part.bytes * share).sum())
         spent["launch overhead"] += times * float((part.launch * share).sum())
         spent["host"] += times * float(np.sum(part.host))
-    spent["intra-node link"], spent["network"] = waits_within(costs, parts)
+    within = waits_within(costs, parts)
+    spent["intra-node link"], spent["network"] = (a + b for a, b in zip(within, costs.matrices, strict=True))
     spent["host"] += costs.host
     spent["stragglers"] = times * (parts.forward + parts.backward) * (1 - 1 / costs.slowest)
     spent["memory bandwidth"] += costs.optimizer[0]

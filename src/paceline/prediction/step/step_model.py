@@ -22,6 +22,7 @@ from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.exchange.exchange_plan import BucketSizes, ExchangePlan, exchange_plan
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, exchange_seconds
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
+from paceline.prediction.exchange.matrix_exchange import matrix_exchange_seconds
 from paceline.prediction.exchange.table_exchange import wire_bytes, with_table_exchange
 from paceline.prediction.passes.activation_offload import blocks_on_host, with_copies
 from paceline.prediction.passes.compute import Resource, Seconds, layer_seconds
@@ -249,6 +250,7 @@ class StepModel:
             exchange,
             self.constants.overlap_penalty,
             hosted,
+            matrix_exchange_seconds(self.workload, strategy, cluster, self.constants),
         )
         if self.calibration is not None:
             plan = self.plan(cluster, strategy, measured=True)
@@ -387,6 +389,10 @@ class StepModel:
             ),
             exchange=costs.exchange.without(self.free),
             host=0.0 if "host" in self.free else costs.host,
+            matrices=(
+                0.0 if "intra-node link" in self.free else costs.matrices[0],
+                0.0 if "network" in self.free else costs.matrices[1],
+            ),
         )
 
 

@@ -52,5 +52,4 @@ def rest_reasons(tensors: Iterable[tuple[str, tuple[int, ...]]], embeddings: Col
 
 def _is_layer(name: str) -> bool:
     """Return whether a tensor's layer is not nested in a block of several layers."""
-    inside = name.removeprefix(block(name)).strip(".")
-    return not block(name) or "." not in inside
+    return not block(name) or name == f"{block(name)}.weight"

@@ -305,9 +305,9 @@ def check_optimizer(strategy: Any) -> None:
     if optimizer.paged and not mesh.whole:
         raise UserError(f"{name} of a network that several devices hold together", "divide it no further than by data")
     if optimizer.orthogonal:
-        if mesh.sharding.weights:
+        if mesh.sharding.weights and not mesh.whole:
             raise UserError(
-                f"{name} with {mesh.sharding}, which cuts each matrix among the replicas",
+                f"{name} with {mesh.sharding} of a network that several devices hold together",
                 "give zero1, in which each replica updates whole matrices, or ddp",
             )
     elif mesh.real_sharding is DISTRIBUTED:

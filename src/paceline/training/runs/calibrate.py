@@ -141,7 +141,7 @@ class _ComputeStep:
         self.model, (self.x, self.y) = wrap(model.train(), strategy), batch
         self.arithmetic = Arithmetic(strategy, self.x.device)
         self.model.register_comm_hook(ThreadPoolExecutor(1), _keep_local)
-        self.optimizer = make_optimizer(strategy.optimizer, model.parameters(), 0.0)
+        self.optimizer = make_optimizer(strategy.optimizer, model.named_parameters(), 0.0)
         self.loss = torch.zeros((), dtype=torch.float32)
 
     def __call__(self) -> dict[str, float]:

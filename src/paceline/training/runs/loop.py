@@ -74,14 +74,17 @@ def make_optimizer(
     lr: float,
     diagnostics_every: int = 0,
     options: Mapping[str, float | str] = MappingProxyType({}),
+    ranks: dist.ProcessGroup | None = None,
 ) -> torch.optim.Optimizer:
-    """Return an optimizer: stock PyTorch's, LARS or LAMB, by default with the options in ``OPTIMIZERS``.
+    """Return an optimizer: stock PyTorch's, LARS, LAMB or Muon, by default with the options in ``OPTIMIZERS``.
 
-    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` applies to LARS and LAMB. Raises UserError
-    for an unknown variant.
+    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` applies to LARS and LAMB, and
+    ``ranks`` to Muon. Raises UserError for an unknown variant.
     """
     chosen = OPTIMIZERS[name]
-    of_layers = {"diagnostics_every": diagnostics_every} if chosen.layerwise else {}
+    of_layers: dict[str, Any] = {"diagnostics_every": diagnostics_every} if chosen.layerwise else {}
+    if chosen.orthogonal:
+        of_layers = {"ranks": ranks}
     kind: Callable[..., torch.optim.Optimizer] = resolve_name(chosen.python)
     return kind(parameters, lr=lr, **{**chosen.options, **options, **of_layers})
 

@@ -50,7 +50,9 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
     trained = module.named_parameters() if update is None else update.parts.items()
     recipe = run.recipe(len(data.train_y) // strategy.global_batch_size)
     every = min(1000, max(1, recipe.total_steps // _TRANSFERS))
-    optimizer = make_optimizer(strategy.optimizer, trained, recipe.lr, every, run.optimizer_options)
+    alone = strategy.sync_every > 1 or shares.optimizer  # replicas that share no work, or share it by their shards
+    ranks = None if alone else model.process_group
+    optimizer = make_optimizer(strategy.optimizer, trained, recipe.lr, every, run.optimizer_options, ranks)
     recipe = replace(recipe, options=options_of(optimizer))
     if run.slimming:
         optimizer = on_path.wrapped(optimizer, module, data.train_x[:2], run.slimming, recipe.total_steps)

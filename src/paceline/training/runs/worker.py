@@ -143,9 +143,8 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
         checkpoint.check_same_run(run, checkpoint.load(Path(run.resume), run, mapped=True))
     elif first and not run.elastic:
         checkpoint.refuse_unfinished(Path(run.out))
-    make_optimizer(
-        run.strategy.optimizer, [nn.Parameter(torch.zeros(1, dtype=torch.float32))], run.learning_rate, 0, run.optimizer_options
-    )
+    probe = [("probe", nn.Parameter(torch.zeros(1, dtype=torch.float32)))]
+    make_optimizer(run.strategy.optimizer, probe, run.learning_rate, 0, run.optimizer_options)
     data = load(run.data)
     if len(data.train_y) < run.strategy.global_batch_size:
         raise UserError(

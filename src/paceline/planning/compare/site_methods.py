@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from paceline.strategy import LOCAL_RECIPES, Strategy
+from paceline.strategy.exchanges.hierarchical import HIERARCHICAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class SiteMethod:
         if self.local:
             choices["sync_every"] = sync_every
             choices |= {"worker_devices": devices} if devices > 1 else {}
+        elif devices > 1 and not strategy.parallelism.sharding.weights:
+            choices["exchange"] = HIERARCHICAL.name  # a site adds its gradients up before it sends them
         if "sync_delay" in choices:
             choices["sync_delay"] = max(1, min(choices["sync_delay"], sync_every // choices.get("fragments", 1)))
         return strategy.changed(**choices)

@@ -14,7 +14,9 @@ from paceline.planning.compare.site_methods import SITE_METHODS, SiteMethod
 from paceline.planning.failures.failures import Failures
 from paceline.planning.failures.local_goodput import SiteFailures
 from paceline.prediction import ORDINARY, Prediction, StepPredictor
+from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.learning.local_loss import FurtherTokens, further_of, sources
+from paceline.prediction.step.worker_step import sent_bytes
 from paceline.strategy import Strategy
 from paceline.tabular import Row, Tabular
 from paceline.workload.table import Workload
@@ -33,7 +35,7 @@ class MethodOutcome:
 
     Attributes:
         computing: share of time computing: the step of a site alone over this step.
-        site_bytes: bytes that a site sends in a step, on average over local steps.
+        site_bytes: bytes that a site sends to others in a step, on average over local steps (``between_bytes``).
         goodput: share of the sites' time whose steps stay in the trained model; NaN without a rate of failures.
     """
 
@@ -120,14 +122,16 @@ def site_table(
     cluster = site.changed(num_nodes=sites, network=link_between(bandwidth, latency_s))
     outcomes: list[MethodOutcome] = []
     impossible: dict[str, str] = {}
+    strategies: dict[str, Strategy] = {}
     for method in methods:
         try:
-            p = predictor.step(workload, cluster, method.on_sites(strategy, sites, sync_every))
+            strategies[method.name] = method.on_sites(strategy, sites, sync_every)
+            p = predictor.step(workload, cluster, strategies[method.name])
         except UserError as error:
             impossible[method.name] = str(error)
             continue
         goodput = _goodput(method, p, site, sites, sync_every, failures)
-        sent = float(p.wire_bytes_per_device * site.world_size)
+        sent = between_bytes(workload, cluster, strategies[method.name], (alone, p))
         computing = min(1.0, alone.step_time_s / p.step_time_s)
         outcome = MethodOutcome(method=method, prediction=p, computing=computing, site_bytes=sent, goodput=goodput)
         outcomes.append(outcome)
@@ -142,6 +146,28 @@ def site_table(
         further=further_of(workload, sites, sync_every),
         impossible=impossible,
     )
+
+
+def between_bytes(workload: Workload, cluster: Cluster, strategy: Strategy, steps: tuple[Prediction, Prediction]) -> float:
+    """Return the bytes that a site, a node of the cluster, sends to other sites in a step.
+
+    Workers of a site send their payloads. A hierarchical exchange sends ``2 (M - 1) / M`` payloads of a site for M sites. An
+    exchange among all devices sends the share of its bytes that goes to other sites. The rest sends what a site alone does not:
+    an all-reduce of n bytes ``2 (M - 1) / M n``.
+
+    Args:
+        steps: of a site alone, and with the others.
+    """
+    alone, together = (step.wire_bytes_per_device for step in steps)
+    devices, sites, x = cluster.devices_per_node, cluster.num_nodes, strategy.gradient_exchange
+    if strategy.worker_devices > 1:
+        plan = exchange_plan(workload, strategy, cluster.places)
+        return float(devices * strategy.local.per_step(sent_bytes(plan, apart=devices)))
+    if x.exchange.uses_nodes:
+        return 2 * (sites - 1) / sites * float(strategy.description.format.push_bytes(workload.num_parameters))
+    if devices > 1 and not strategy.parallelism.sharding.weights and not x.exchange.by_engine:
+        return together * devices * (sites - 1) * devices / (sites * devices - 1)
+    return float(max(0, together - alone) * devices)
 
 
 def _goodput(method: SiteMethod, p: Prediction, site: Cluster, sites: int, sync_every: int, failures: Failures | None) -> float:

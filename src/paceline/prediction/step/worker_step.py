@@ -208,11 +208,16 @@ def _without_gathers(exchange: ExchangeSeconds) -> ExchangeSeconds:
     return priced(plan, exchange.pieces, exchange.network, none, none.astype(np.bool_))
 
 
-def sent_bytes(plan: ExchangePlan) -> int:
-    """Return the bytes that the rank that sends most sends between workers in a round."""
+def sent_bytes(plan: ExchangePlan, apart: int = 0) -> int:
+    """Return the bytes that the rank that sends most sends in a round.
+
+    Args:
+        apart: count only the collectives among ranks that are this far apart: those between workers of so many devices.
+    """
     often = np.bincount(plan.partition.index, minlength=len(plan.traffic)).tolist()
-    sent = sum(
-        (times * phase.sent_by_rank() for times, traffic in zip(often, plan.traffic, strict=True) for phase in traffic.phases),
-        np.zeros(1, dtype=np.int64),
-    )
+    sent = np.zeros(1, dtype=np.int64)
+    for times, traffic in zip(often, plan.traffic, strict=True):
+        for phase in traffic.phases:
+            if not apart or phase.stride == apart:
+                sent = sent + times * phase.sent_by_rank()
     return int(np.max(sent))

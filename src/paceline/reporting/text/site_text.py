@@ -94,9 +94,13 @@ def table_screen(answer: SiteTable) -> Screen:
     """Return the screen of all methods at one place."""
     best, alone = answer.outcomes[0], answer.alone
     where = f"{count(answer.sites, 'site')} with {format_bandwidth(answer.bandwidth)}"
-    dense = next((o for o in answer.outcomes if not o.method.local and not o.method.choices), best)
-    gain = best.prediction.samples_per_s / dense.prediction.samples_per_s
-    brief = f"{alone.workload} on {where}: {best.method.name} computes {best.computing:.0%} of the time, {number(gain)}x dense"
+    others = [o for o in answer.outcomes if not o.method.local and o is not best]
+    figures = "; ".join(
+        f"{o.method.name} {seconds(o.prediction.step_time_s)} a step, {o.computing:.0%} of it computing, {size(o.site_bytes)}"
+        for o in (best, *others)
+    )
+    further = f"; further tokens to an equal loss: {_further(answer.further)}" if best.method.local else ""
+    brief = f"{alone.workload} on {where}: {figures}{further}"
     failing = not all(math.isnan(o.goodput) for o in answer.outcomes)
     head = ("method", "a step", "computing", "samples/s", "bytes a step", *(("goodput",) if failing else ()))
     rows = [

@@ -57,14 +57,18 @@ MIXED = [
 ]
 
 
+QUEUED = [Fp32(), Bf16(), Ternary(scale=1.0), TernarySum(workers=3, scale=3.0), Int8(), Int4(block=64), Sign()]
+QUEUED += [Inceptionn(), InceptionnScaled(), TopK(density=0.1, value_bits=16)]
+QUEUED_SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, launch.TILE - 1, launch.TILE, launch.TILE + 1)
+"""Nothing, one element, and the edges of bit planes, of blocks and of programs."""
+
+
 @pytest.fixture(autouse=True)
 def tensors_stay_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the interpreter tensors of the CPU stand for the GPU's: they must not become arrays."""
     monkeypatch.setattr(backends, "triton", lambda: gpu)
     if DEVICE == "cpu":
-        as_bytes, vector = arrays.as_bytes, arrays.vector
-        monkeypatch.setattr(arrays, "as_bytes", lambda p: p if torch.is_tensor(p) else as_bytes(p))
-        monkeypatch.setattr(arrays, "vector", lambda x: x if torch.is_tensor(x) else vector(x))
+        monkeypatch.setattr(arrays, "on_host", lambda tensor: False)
 
 
 def gradient(n: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
@@ -224,6 +228,72 @@ def test_values_without_a_form_are_refused(kind):
             continue
         with pytest.raises(ValueError):
             codecs.encode(kind, tensor(x))
+
+
+def queued_agree(kind: Any, x: np.ndarray, offset: int = 0) -> None:
+    """The path of exchanges, which never waits: the CPU's payload, and its values from the payload."""
+    wanted, out = codecs.encode(kind, x, KEY, 5), gradient(x.size, 5)
+    least, most = (container.HEADER_BYTES + size for size in kind.body_range(x.size))
+    states = torch.zeros((2, 3), dtype=torch.int64, device=DEVICE)
+    room = torch.full((offset + most,), GUARD, dtype=torch.uint8, device=DEVICE)
+    written = gpu.queue_write(kind, tensor(x), room[offset:], KEY, 5, states[0], states[:1])
+    size = container.HEADER_BYTES + int(states[0, 2] if written is None else written)
+    assert size == wanted.size and (written is None) == (least < most and x.size > 0)
+    assert np.array_equal(room[offset : offset + size].cpu().numpy(), wanted)
+    target = tensor(out)
+    gpu.queue_read(kind, room[offset : offset + size], target, ADD, states[1])
+    codecs.decode(wanted, out, ADD)
+    assert np.array_equal(words(target), words(out)) and not states[:, :2].any()
+
+
+@pytest.mark.parametrize("n", QUEUED_SIZES)
+@pytest.mark.parametrize("kind", QUEUED, ids=str)
+def test_queued_messages_are_the_cpu_s(kind, n):
+    queued_agree(kind, values_for(kind, n, n), offset=n % 3)
+
+
+@pytest.mark.parametrize("kind", [k for k in QUEUED if not isinstance(k, TernarySum)], ids=str)
+@pytest.mark.parametrize("scale", [1e-42, 1e-20, 1e30])
+def test_queued_messages_of_tiny_and_huge_values(kind, scale):
+    with np.errstate(over="ignore"):
+        queued_agree(kind, np.clip(gradient(77, 1, scale), -(2.0**100), 2.0**100).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", QUEUED, ids=str)
+def test_queued_checks_close_on_every_part_of_a_message(kind):
+    """Another header, checksum, length or body: nothing is written, and later messages cannot be read."""
+    x = values_for(kind, 70, 1)
+    payload = tensor(codecs.encode(kind, x, KEY, 5))
+    for at in (0, 5, 6, 9, 17, 24, 28, 31, 32, payload.shape[0] - 1):
+        states = torch.zeros((3, 3), dtype=torch.int64, device=DEVICE)
+        changed, out = payload.clone(), torch.ones(70, device=DEVICE)
+        changed[at] ^= 8
+        gpu.queue_read(kind, changed, out, SET, states[0])
+        assert states[0, 0] == 1 and (out == 1).all(), at
+        later = torch.empty_like(payload)
+        gpu.queue_write(Fp32(), tensor(x), later.new_empty(32 + 280), KEY, 0, states[1], states[:2])
+        spoiled = later.new_empty(codecs.max_payload_bytes(kind, 70))
+        written = gpu.queue_write(kind, tensor(x), spoiled, KEY, 5, states[1], states[:2])
+        size = 32 + int(states[1, 2] if written is None else written)
+        gpu.queue_read(kind, spoiled[:size], out, SET, states[2])
+        assert states[2, 0] == 1 and (out == 1).all()
+        with pytest.raises(PayloadError):
+            codecs.decode(spoiled[:size].cpu().numpy())
+
+
+@pytest.mark.parametrize("n", [0, 1, 4097])
+def test_queued_moments(n):
+    bad = np.array([1, np.nan, 2], np.float32), np.array([-np.inf], np.float32)
+    parts = [gradient(n, n) + np.float32(3), np.full(n, 0.1, np.float32), *bad]
+    table = gpu.queue_moments([tensor(x) for x in parts]).cpu().numpy()
+    for found, x in zip(table, parts, strict=True):
+        with np.errstate(invalid="ignore"):
+            wanted = np.array(codecs.moments_of(x), np.float32)
+        assert np.array_equal(found, wanted, equal_nan=True)
+        for clip in (None, 2.5):
+            own = Ternary(clip=clip).prepare_each(*torch.from_numpy(found.copy()))
+            if np.isfinite(wanted[1]):
+                assert np.float32(own) == np.float32(Ternary(clip=clip).prepare(codecs.moments_of(x)))
 
 
 @pytest.mark.parametrize("n", [1, 5, 4097, 70000])

@@ -30,7 +30,7 @@ def vector(x: Any) -> F32:
         if x.layout is not sys.modules["torch"].strided:
             raise ValueError(f"encode takes a dense tensor, got {x.layout}; call to_dense() first")
         tensor = x.detach().float().contiguous()
-        values: Any = tensor.numpy() if tensor.device.type == "cpu" else tensor
+        values: Any = tensor.numpy() if on_host(tensor) else tensor
     else:
         given = np.asarray(x)
         if given.dtype.kind in "cmM":
@@ -44,13 +44,18 @@ def vector(x: Any) -> F32:
     return values  # type: ignore[no-any-return]
 
 
+def on_host(tensor: Any) -> bool:
+    """Return whether the host can read the memory of a tensor."""
+    return bool(tensor.device.type == "cpu")
+
+
 def as_bytes(payload: Any) -> Any:
     """Return a payload as a contiguous 1-D array of bytes, on its device."""
     if is_tensor(payload):
         tensor = payload.detach() if payload.dim() == 1 and payload.is_contiguous() else payload.detach().reshape(-1)
         if tensor.dtype.itemsize != 1:
             raise PayloadError(f"a payload is uint8, not {tensor.dtype}")
-        return tensor.numpy() if tensor.device.type == "cpu" else tensor
+        return tensor.numpy() if on_host(tensor) else tensor
     if isinstance(payload, bytes | bytearray | memoryview):
         return np.frombuffer(payload, np.uint8)
     data = np.asarray(payload)

@@ -45,6 +45,24 @@ class DeviceBackend(Backend, Protocol):
     def read(self, codec: Codec, head: bytes, sums: tuple[int, int], body: Any, out: Any, mode: int) -> None:
         """Decode a payload if checksums of ``head`` and ``body`` equal ``sums``, else raise PayloadError and leave ``out``."""
 
+    # The host waits for none of the following. States are rows of three int64 words on the device: 1 in the first says that a
+    # message is damaged, 1 in the second that data has no form, the third has the bytes of a body.
+
+    def queue_write(
+        self, codec: Codec, x: Any, out: Any, key: counter.Key, start: int, state: Any, findings: Any = None
+    ) -> int | None:
+        """Queue ``write``. Returns the body's bytes, or None if only ``state`` will have them.
+
+        Args:
+            findings: states. If one of them has a 1, the payload gets a wrong checksum.
+        """
+
+    def queue_read(self, codec: Codec, payload: Any, out: Any, mode: int, state: Any) -> None:
+        """Queue the decoding of a payload of ``codec`` into fp32 ``out``, contiguous. A damaged payload leaves ``out``."""
+
+    def queue_moments(self, parts: Any) -> Any:
+        """Queue standard deviation and largest magnitude of 1-D fp32 tensors. Returns them as (count, 2) fp32."""
+
 
 @cache
 def triton() -> DeviceBackend | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from paceline.array_types import F32, Bytes
 from paceline.codecs import counter
@@ -97,6 +97,10 @@ class Codec(ABC):
         """Return this rank's contribution (fp32, at least 0) to the agreement on one tensor. Only for a codec that
         ``agrees``."""
         return 0.0
+
+    def prepare_each(self, sigma: Any, peak: Any) -> Any:
+        """Return ``prepare`` of several tensors with these moments, all three as torch tensors of fp32 on any device."""
+        return peak * 0.0
 
     def finish(self, own: float, agreed: float) -> MessageScaling:
         """Return how ``summing(1)`` encodes the tensor after the agreement. Only for a codec that ``agrees``.

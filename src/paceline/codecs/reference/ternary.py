@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,13 @@ class Ternary(Codec):
     def prepare(self, m: Moments) -> float:
         """Return the clipping bound. The workers share the largest as their scaler (section 3.2, "scaler sharing")."""
         return float(clip_bound(m, self.clip))
+
+    def prepare_each(self, sigma: Any, peak: Any) -> Any:
+        """Return ``clip_bound`` of several tensors; see ``Codec``."""
+        if self.clip is None:
+            return peak
+        bound = peak.minimum(sigma * float(np.float32(self.clip)))
+        return bound.where(sigma != 0, peak)
 
     def finish(self, own: float, agreed: float) -> MessageScaling:
         """Return how to encode the tensor: clipped at this worker's bound, divided by the shared scaler.

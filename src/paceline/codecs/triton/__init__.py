@@ -7,11 +7,13 @@ interface allows, each time for at most 32 bytes:
   values and for how long the payload is. ``fp32`` and ``bf16`` never wait.
 * decoding: once for the header, once at the end for whether checksum and body are right. A wrong checksum closes a gate on
   the device, behind which the decoder's stores are masked: ``out`` is unchanged without the host's having waited.
+
+Exchanges use ``queue_write`` and ``queue_read``, which never wait. ``deferred`` reads the states of a whole exchange at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -68,14 +70,48 @@ def write(codec: Codec, x: torch.Tensor, out: torch.Tensor, key: counter.Key, st
         ValueError: as ``backends.Backend.encode``.
     """
     with _device(x):
+        state = launch.state(x)
+        written = queue_write(codec, x, out, key, start, state)
+        return HEADER_BYTES + _accepted(codec, written, state)
+
+
+def queue_write(
+    codec: Codec,
+    x: torch.Tensor,
+    out: torch.Tensor,
+    key: counter.Key,
+    start: int,
+    state: torch.Tensor,
+    findings: torch.Tensor | None = None,
+) -> int | None:
+    """Queue ``write`` without waiting; see ``backends.DeviceBackend``."""
+    with _device(x):
         body = out[HEADER_BYTES:]
-        state, room = launch.state(x), launch.aligned(body)
+        room = launch.aligned(body)
         written = _KERNELS[codec.name].encode(codec, x, room, key, start, state)
         head = container.header_bytes(Header(codec.code, x.shape[0], codec.parameters()))
-        headers.seal(out, head, room, written, state)
+        headers.seal(out, head, room, written, state, findings)
         if room is not body:
             body.copy_(room)
-        return HEADER_BYTES + _accepted(codec, written, state)
+        return written
+
+
+def queue_read(codec: Codec, payload: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
+    """Queue the decoding of a payload without waiting; see ``backends.DeviceBackend``."""
+    with _device(payload):
+        body = payload[HEADER_BYTES:]
+        room = launch.aligned(body)
+        if room is not body:
+            room.copy_(body)
+        head = container.header_bytes(Header(codec.code, out.shape[0], codec.parameters()))
+        headers.judge_whole(payload, head, room, state)
+        _KERNELS[codec.name].decode(codec, room, out, mode, state)
+
+
+def queue_moments(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Queue ``moments.moments`` of each 1-D fp32 tensor; see ``backends.DeviceBackend``."""
+    with _device(parts[0]):
+        return torch.stack([moments.queued(x) for x in parts])
 
 
 def decode(codec: Codec, body: torch.Tensor, out: torch.Tensor, mode: int) -> None:

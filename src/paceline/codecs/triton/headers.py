@@ -51,10 +51,19 @@ def _total(partials, count, LANES: tl.constexpr):
     return tl.sum(plain, axis=0), tl.sum(weighted, axis=0)
 
 
-@triton.jit(do_not_specialize=["count", "plain", "weighted", "a", "b", "c", "d", "e", "f"])
-def _seal(partials, count, plain, weighted, a, b, c, d, e, f, header, LANES: tl.constexpr):
-    """Write the 32 bytes of a header: six words, and the checksums of them (``plain``, ``weighted``) and of the body."""
+@triton.jit(do_not_specialize=["count", "plain", "weighted", "a", "b", "c", "d", "e", "f", "states"])
+def _seal(partials, count, plain, weighted, a, b, c, d, e, f, header, findings, states, LANES: tl.constexpr):
+    """Write the 32 bytes of a header: six words, and the checksums of them (``plain``, ``weighted``) and of the body.
+
+    A wrong checksum is written if any of ``states`` states has a closed gate or a refusal: what is made of bad data is bad.
+    """
     plain_sum, weighted_sum = _total(partials, count, LANES)
+    k = tl.arange(0, LANES)
+    bad = tl.zeros((LANES,), tl.int64)
+    for at in range(0, states, LANES):
+        bad |= tl.load(findings + 3 * (at + k), mask=at + k < states, other=0)
+        bad |= tl.load(findings + 3 * (at + k) + 1, mask=at + k < states, other=0)
+    plain_sum += (tl.max(bad, axis=0) > 0).to(tl.int64)
     word = header.to(tl.pointer_type(tl.int32))
     tl.store(word, a)
     tl.store(word + 1, b)
@@ -66,6 +75,23 @@ def _seal(partials, count, plain, weighted, a, b, c, d, e, f, header, LANES: tl.
     tl.store(word + 7, ((weighted_sum + weighted) & 0xFFFFFFFF).to(tl.int32))
 
 
+@triton.jit
+def _differs(words, place, expected):
+    """Return 1 if the word at ``place`` has other bits than ``expected``, else 0."""
+    return ((tl.load(words + place).to(tl.int64) ^ expected) & 0xFFFFFFFF) != 0
+
+
+@triton.jit(do_not_specialize=["count", "plain", "weighted", "a", "b", "c", "d", "e", "f"])
+def _judge_header(partials, count, plain, weighted, a, b, c, d, e, f, header, state, LANES: tl.constexpr):
+    """Close the gate if a header's words or checksums differ from the expected ones (as of ``_seal``)."""
+    plain_sum, weighted_sum = _total(partials, count, LANES)
+    words = header.to(tl.pointer_type(tl.int32))
+    wrong = _differs(words, 0, a) | _differs(words, 1, b) | _differs(words, 2, c) | _differs(words, 3, d)
+    wrong = wrong | _differs(words, 4, e) | _differs(words, 5, f)
+    wrong = wrong | _differs(words, 6, plain_sum + plain) | _differs(words, 7, weighted_sum + weighted)
+    tl.store(state, wrong.to(tl.int64))
+
+
 @triton.jit(do_not_specialize=["count", "plain", "weighted"])
 def _judge(partials, count, plain, weighted, state, LANES: tl.constexpr):
     """Close the gate if the checksums of the body differ from the expected ones."""
@@ -74,15 +100,34 @@ def _judge(partials, count, plain, weighted, state, LANES: tl.constexpr):
     tl.store(state, wrong.to(tl.int64))
 
 
-def seal(payload: torch.Tensor, head: bytes, body: torch.Tensor, written: int | None, state: torch.Tensor) -> None:
-    """Write the header of ``payload``, whose body is in ``body`` (aligned): ``written`` bytes, or the number in the state."""
+def seal(
+    payload: torch.Tensor, head: bytes, body: torch.Tensor, written: int | None, state: torch.Tensor, findings: Any = None
+) -> None:
+    """Write the header of ``payload``, whose body is in ``body`` (aligned): ``written`` bytes, or the number in the state.
+
+    Args:
+        findings: states (n, 3). If any of them has a closed gate or a refusal, the checksum is made wrong.
+    """
     most = body.shape[0] if written is None else written
     partials = _partials(body, most, None if written is not None else state[WRITTEN:])
     plain, weighted = (signed(s) for s in container.checksum(head, np.empty(0, np.uint8)))
     header = aligned(payload[:HEADER_BYTES])
-    run(_seal, 1, partials, partials.shape[0], plain, weighted, *_HEAD.unpack(head), header, LANES=_LANES)
+    states = 0 if findings is None else findings.shape[0]
+    known = state if findings is None else findings
+    words = _HEAD.unpack(head)
+    run(_seal, 1, partials, partials.shape[0], plain, weighted, *words, header, known, states, LANES=_LANES)
     if header.data_ptr() != payload.data_ptr():
         payload[:HEADER_BYTES].copy_(header)
+
+
+def judge_whole(payload: torch.Tensor, head: bytes, body: torch.Tensor, state: torch.Tensor) -> None:
+    """Close the state's gate unless ``payload``, whose body is in ``body`` (aligned), has this ``head`` and its checksums."""
+    plain, weighted = (signed(s) for s in container.checksum(head, np.empty(0, np.uint8)))
+    header = aligned(payload[:HEADER_BYTES])
+    if header.data_ptr() != payload.data_ptr():
+        header.copy_(payload[:HEADER_BYTES])
+    partials = _partials(body, body.shape[0], None)
+    run(_judge_header, 1, partials, partials.shape[0], plain, weighted, *_HEAD.unpack(head), header, state, LANES=_LANES)
 
 
 def judge(head: bytes, body: torch.Tensor, sums: tuple[int, int], state: torch.Tensor) -> None:

@@ -81,9 +81,26 @@ def peak(x: torch.Tensor) -> float:
 
 def sums(x: torch.Tensor) -> tuple[float, float, float]:
     """Return the sums for a standard deviation; see ``moments.Statistics``. Waits for 24 bytes."""
+    if x.shape[0] == 0:
+        return 0.0, 0.0, 0.0
+    magnitude, first, second = _sums_of(x).tolist()
+    return magnitude, first, second
+
+
+def queued(x: torch.Tensor) -> torch.Tensor:
+    """Return standard deviation and largest magnitude, (2,) fp32, with the bits of ``moments.moments``, without waiting."""
     n = x.shape[0]
     if n == 0:
-        return 0.0, 0.0, 0.0
+        return torch.zeros(2, device=x.device)
+    magnitude, first, second = _sums_of(x).unbind()
+    sigma = ((second - first * first / n).clamp_min(0.0) / n).sqrt()  # fp64, one rounding each, as in NumPy
+    finite = magnitude.isfinite()
+    return torch.stack([sigma.where(finite, torch.nan), magnitude.where(finite, torch.inf)]).float()
+
+
+def _sums_of(x: torch.Tensor) -> torch.Tensor:
+    """Return largest magnitude and both sums, (3,) fp64, of at least one element."""
+    n = x.shape[0]
     firsts, seconds, shifted = x, x, True
     while shifted or n > 1:
         blocks = tiles(n, BLOCK)
@@ -104,5 +121,4 @@ def sums(x: torch.Tensor) -> tuple[float, float, float]:
         )
         firsts, seconds, n, shifted = totals[0], totals[1], blocks, False
     largest = _peak(x).view(torch.float32).double()
-    first, second, magnitude = torch.stack([firsts[0], seconds[0], largest]).tolist()
-    return magnitude, first, second
+    return torch.stack([largest, firsts[0], seconds[0]])

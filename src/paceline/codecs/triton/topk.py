@@ -17,7 +17,7 @@ def serves(codec: TopK) -> bool:
 
 
 def encode(codec: TopK, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
-    """Encode the largest elements; see ``triton.Kernels``. Waits once more because ``nonzero`` must return their number."""
+    """Encode the largest elements; see ``triton.Kernels``."""
     at = codec.layout(x.shape[0])
     if at.kept == 0:
         return body.shape[0]
@@ -27,7 +27,7 @@ def encode(codec: TopK, x: torch.Tensor, body: torch.Tensor, key: counter.Key, s
     threshold = magnitude.topk(at.kept, sorted=False).values.amin()
     chosen, equal = magnitude > threshold, magnitude == threshold
     chosen |= equal & (equal.cumsum(0) <= at.kept - chosen.sum())  # of equal ones the first
-    index = chosen.nonzero().view(-1)
+    index = _places(chosen, at.kept)
     places = torch.arange(at.kept, device=x.device) + (index >> at.low_bits) if at.low_bits else index
     marks = torch.zeros(8 * at.marks, dtype=torch.uint8, device=x.device)
     marks[places] = 1
@@ -52,11 +52,7 @@ def decode(codec: TopK, body: torch.Tensor, out: torch.Tensor, mode: int, state:
         words = _words(body[at.marks : at.marks + at.values], codec.value_bits) << 32 - codec.value_bits
         order = marks.cumsum(0)  # of a one: how many there are up to it
         wrong = (order[-1] != at.kept) | marks[at.mark_bits :].any()
-        # The place of the j-th one; those behind the kept ones fall into a last place that nothing reads.
-        target = torch.where(marks.bool(), order - 1, at.kept).clamp_(max=at.kept)
-        places = torch.zeros(at.kept + 1, dtype=torch.int64, device=body.device)
-        places.scatter_(0, target, torch.arange(marks.shape[0], device=body.device))
-        index = places[: at.kept]
+        index = _places(marks.bool(), at.kept, order)
         if at.low_bits:
             high = index - torch.arange(at.kept, device=body.device)
             index = (high << at.low_bits) + _words(body[at.marks + at.values :], at.low_bits).long()
@@ -72,6 +68,19 @@ def decode(codec: TopK, body: torch.Tensor, out: torch.Tensor, mode: int, state:
     # Elements that were not sent stay: adding 0 would turn a -0 there into +0.
     added = torch.where(sent, added, out)
     out.copy_(torch.where(opened, values if mode == 0 else added, out))
+
+
+def _places(chosen: torch.Tensor, count: int, order: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the indices of the first ``count`` true elements. Unlike ``nonzero`` it does not wait for their number.
+
+    Args:
+        order: ``chosen.cumsum(0)`` if it is known.
+    """
+    order = chosen.cumsum(0) if order is None else order
+    # Others fall into a last place that nothing reads.
+    target = torch.where(chosen, order - 1, count).clamp_(max=count)
+    places = torch.zeros(count + 1, dtype=torch.int64, device=chosen.device)
+    return places.scatter_(0, target, torch.arange(chosen.shape[0], device=chosen.device))[:count]
 
 
 def _bf16(bits: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@
 ``gradients`` hold places, samples and residuals. Each exchange has one module: ``ring``, ``allgather``, ``push_pull``, ...
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from paceline.strategy import Exchange
@@ -16,10 +16,10 @@ from paceline.strategy.exchanges.switch import SWITCH
 from paceline.training.exchanges.allgather import allgather
 from paceline.training.exchanges.allreduce import allreduce, begin_allreduce
 from paceline.training.exchanges.in_switch import in_switch
-from paceline.training.exchanges.pipeline import pipeline
+from paceline.training.exchanges.pipeline import run_chunks
 from paceline.training.exchanges.push_pull import push_pull
 from paceline.training.exchanges.ring import ring
-from paceline.training.exchanges.streams.encoded_streams import Stream
+from paceline.training.exchanges.streams.encoded_streams import Stream, are_queued, settle_checks
 from paceline.training.exchanges.wires.collectives import CollectiveSteps, Wire
 from paceline.training.exchanges.wires.message_buffers import Buffers
 
@@ -37,17 +37,20 @@ CHUNKED: Mapping[Exchange, ChunkExchange] = {
 
 
 def exchange_streams(
-    streams: Iterable[tuple[Stream, Exchange]], wire: Wire, chunk_elements: int, compress_pull: bool = True
+    streams: Sequence[tuple[Stream, Exchange]], wire: Wire, chunk_elements: int, compress_pull: bool = True
 ) -> None:
     """Replace the values of each stream by their sum over the workers, by the named exchange.
 
-    The exchange processes chunks, several of which are in flight.
+    The exchange processes chunks, several of which are in flight. It waits once for the checks of messages on a GPU.
     """
-    pipeline(
+    chunks = (
         _with_buffers(_chunk(exchange, compress_pull), stream, start, min(start + chunk_elements, stream.count), wire)
         for stream, exchange in streams
         for start in range(0, stream.count, chunk_elements)
     )
+    every = [stream for stream, _ in streams]
+    run_chunks(chunks, wire, at_once=wire.joins and are_queued(every))
+    settle_checks(every)
 
 
 def _with_buffers(execute: ChunkExchange, stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:

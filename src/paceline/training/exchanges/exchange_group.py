@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 
 from paceline.codecs import Codec, Key, backends, key
 from paceline.codecs.codec import MessageScaling
-from paceline.codecs.moments import Moments
 from paceline.codecs.reference.dense import Bf16, Fp32
 from paceline.strategy import Exchange, shard_bounds
 from paceline.training.exchanges import exchange_streams
+from paceline.training.exchanges.gradients.agreement import Agreement, Shared, agree
 from paceline.training.exchanges.gradients.energy_guard import EnergyGuard
 from paceline.training.exchanges.gradients.error_feedback import Feedback
 from paceline.training.exchanges.gradients.gradient_sample import Sample
-from paceline.training.exchanges.gradients.gradient_statistics import LARGEST, is_finite, moments, peak
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite
 from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout, clip, gather, scatter
 from paceline.training.exchanges.node_sums import all_gather, reduce_scatter
 from paceline.training.exchanges.streams import integer_stream, ternary_stream
@@ -189,21 +188,6 @@ class _Sums(NamedTuple):
     divided: bool = False
 
 
-class _Agreement(NamedTuple):
-    """Agreement of all ranks about their gradients.
-
-    Attributes:
-        fit: whether the codec can encode all gradients of all ranks.
-        moments, own, agreed: for each part of this rank its statistics, its own bound and the agreed bound; empty for a codec
-            without agreement.
-    """
-
-    fit: bool
-    moments: Sequence[Moments] = ()
-    own: Sequence[float] = ()
-    agreed: Sequence[float] = ()
-
-
 def _keep_rest(setup: ExchangeSetup, layout: Layout, rest: Mapping[str, torch.Tensor], divisor: float) -> None:
     """Keep what was clipped from the sums, divided by ``divisor``, in the residuals.
 
@@ -245,7 +229,7 @@ def _over_nodes(
     for whole, part in ((packed, mine), (kept, own)):
         all_gather(inner, whole, part, setup.narrow)
     # A rank has seen only the sums of its share. All look at the whole, so that all decide the same.
-    return _Sums(is_finite(packed) and is_finite(kept), sums.units) if alone or _lossless(setup, layout) else sums
+    return _Sums(is_finite(packed, kept), sums.units) if alone or _lossless(setup, layout) else sums
 
 
 def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, dense: bool) -> _Sums:
@@ -267,7 +251,7 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
     with setup.outer.meter.span("finish", "codec"):
         if setup.feedback is not None:
             setup.feedback.put_away(*_draws(setup, gradients, share))
-        return _Sums(not lossless or (is_finite(share.packed) and is_finite(share.kept)), units)
+        return _Sums(not lossless or (is_finite(share.packed, share.kept)), units)
 
 
 def _lossless(setup: ExchangeSetup, layout: Layout) -> bool:
@@ -275,31 +259,19 @@ def _lossless(setup: ExchangeSetup, layout: Layout) -> bool:
     return isinstance(setup.codec, Fp32 | Bf16) or not layout.compressed
 
 
-def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, lossless: bool) -> _Agreement:
+def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, lossless: bool) -> Agreement:
     """Agree with the other ranks, unless ``lossless``, on whether every gradient is fit and on the largest values."""
-    codec, wire = setup.codec, setup.outer
-    parts = share.parts if codec.agrees else ()
-    with wire.meter.span("scale", "codec"):
-        statistics = [moments(_fp32(part, share.packed)) for part in parts]
-        own = [codec.prepare(m) for m in statistics]
-        peaks = (m.peak for m in statistics) if codec.agrees else (peak(_fp32(part, share.packed)) for part in share.parts)
-        fit = not dense and is_finite(share.kept) and all(largest <= LARGEST for largest in peaks)
+    codec = setup.codec
     if lossless:
-        return _Agreement(fit, statistics, own, own)
-    names = [piece.tensor.name for piece, _ in parts]
-    every = [piece.tensor.name for piece in layout.packed(0, layout.compressed)] if codec.agrees else []
-    brought = dict(zip(names, own, strict=True))
-    numbers = [float(not fit), *(brought.get(name, 0.0) for name in every)]
-    with setup.world.pool.lent() as buffers:
-        shared = buffers.floats(len(numbers), wire.device)
-        shared.copy_(torch.tensor(numbers, dtype=torch.float32))
-        unfit, *largest = setup.world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
-    agreed = dict(zip(every, largest, strict=True))
-    return _Agreement(not unfit, statistics, own, [agreed[name] for name in names])
+        return Agreement(False)  # its messages can represent all values
+    parts = [_fp32(part, share.packed) for part in share.parts]
+    tensors = [piece.tensor.name for piece in layout.packed(0, layout.compressed)] if codec.agrees else []
+    first = tensors.index(share.parts[0].piece.tensor.name) if tensors and parts else 0
+    return agree(codec, setup.world, parts, Shared(first, len(tensors)), share.kept, dense)
 
 
 def _compressed(
-    setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement
+    setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: Agreement
 ) -> tuple[Stream, Sequence[float]]:
     """Return the gradients as a stream, and the value of 1 in each tensor's sum."""
     codec, packed, layout = setup.codec, share.packed, gradients.layout
@@ -332,7 +304,7 @@ def _clear(packed: torch.Tensor, gaps: Sequence[tuple[int, int]]) -> None:
         torch._foreach_zero_([packed[start:stop] for start, stop in gaps])
 
 
-def _in_place(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> Stream | None:
+def _in_place(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: Agreement) -> Stream | None:
     """Return the gradients as a stream that leaves means in them; None if a packed copy is needed."""
     if not setup.compress_pull:
         return None
@@ -350,7 +322,7 @@ def _draws(setup: ExchangeSetup, gradients: Gradients, share: _Share) -> tuple[K
     return key(gradients.seed, gradients.step, setup.outer.rank), gradients.layout.first + share.start
 
 
-def _scalings(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> Sequence[MessageScaling]:
+def _scalings(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: Agreement) -> Sequence[MessageScaling]:
     """Return the scaling of each part from the agreement, and record it in the sample."""
     scalings = [setup.codec.finish(*pair) for pair in zip(agreement.own, agreement.agreed, strict=True)]
     limits = [(scaling.bound, scaling.unit) for scaling in scalings]

@@ -20,6 +20,6 @@ def in_switch(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffer
     arrived = yield wire.through_switch(message, length, "switch", buffers)
     try:
         with wire.meter.span("decode", "codec"):
-            stream.set(arrived, start, stop)
+            stream.set(arrived, start, stop, wire.world_size)
     except PayloadError as error:
         raise PayloadError(f"a message of the switch: {error}") from error

@@ -30,7 +30,8 @@ def push_pull(
     mine, sizes = bounds[me], [stop - start for start, stop in bounds]
 
     with wire.meter.span("encode", "codec"):
-        pushes = [stream.encode(*bounds[rank], 1, buffers=buffers) if rank != me else NOTHING for rank in range(n)]
+        sent = stream.encode_each([bounds[rank] for rank in others], 1, buffers=buffers)
+        pushes = [*sent[:me], NOTHING, *sent[me:]]
         stream.settle(*mine, buffers)
     lengths = [stream.length(*mine, 1) if rank != me else 0 for rank in range(n)]
     arrived = yield from wire.deliver(pushes, lengths, [sizes[me]] * n, "push", buffers)
@@ -47,7 +48,7 @@ def push_pull(
 
     with wire.meter.span("decode", "codec"):
         with sent_by(wire, me):
-            stream.set(own, *mine)
+            stream.set(own, *mine, n, not compress_pull)
         for rank in others:
             with sent_by(wire, rank):
-                stream.set(arrived[rank], *bounds[rank])
+                stream.set(arrived[rank], *bounds[rank], n, not compress_pull)

@@ -25,15 +25,15 @@ def ring(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffers = F
         elements = into[1] - into[0]
         arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter", buffers)
         with wire.meter.span("reduce", "codec"), sent_by(wire, left):
-            stream.add(arrived, *into)
+            stream.add(arrived, *into, hop)
 
     finished = blocks[(me + 1) % n]
     with wire.meter.span("encode", "codec"), sent_by(wire, left):
         message = stream.encode(*finished, n, buffers=buffers)
     with wire.meter.span("decode", "codec"), sent_by(wire, me):
-        stream.set(message, *finished)
+        stream.set(message, *finished, n)
     for hop in range(1, n):
         into = blocks[(me + 1 - hop) % n]
         message = yield from wire.pass_on(message, stream.length(*into, n), into[1] - into[0], "all_gather", buffers)
         with wire.meter.span("decode", "codec"), sent_by(wire, left):
-            stream.set(message, *into)
+            stream.set(message, *into, n)

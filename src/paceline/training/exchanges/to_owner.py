@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from paceline.strategy.exchanges import Exchange, column_bounds
 from paceline.strategy.exchanges.ring import RING
 from paceline.strategy.exchanges.sharded import SHARDED
-from paceline.training.exchanges.pipeline import pipeline
-from paceline.training.exchanges.streams.encoded_streams import Stream
+from paceline.training.exchanges.pipeline import run_chunks
+from paceline.training.exchanges.streams.encoded_streams import Stream, are_queued, settle_checks
 from paceline.training.exchanges.wires.collectives import NOTHING, CollectiveSteps, Wire, sent_by
 from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
@@ -26,7 +26,8 @@ def push_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRE
     others = [rank for rank in range(wire.world_size) if rank != me]
     start, stop = rows[me]
     with wire.meter.span("encode", "codec"):
-        pushes = [stream.encode(*row, 1, buffers=buffers) if rank != me else NOTHING for rank, row in enumerate(rows)]
+        sent = stream.encode_each([rows[rank] for rank in others], 1, buffers=buffers)
+        pushes = [*sent[:me], NOTHING, *sent[me:]]
         stream.settle(start, stop, buffers)
     lengths = [stream.length(start, stop, 1) if rank != me else 0 for rank in range(wire.world_size)]
     arrived = yield from wire.deliver(pushes, lengths, [stop - start] * wire.world_size, "push", buffers)
@@ -47,7 +48,7 @@ def ring_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRE
         elements = into[1] - into[0]
         arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter", buffers)
         with wire.meter.span("reduce", "codec"), sent_by(wire, (me - 1) % n):
-            stream.add(arrived, *into)
+            stream.add(arrived, *into, hop)
 
 
 TO_OWNER: Mapping[Exchange, Callable[[Stream, Rows, Wire, Buffers], CollectiveSteps[None]]] = {
@@ -62,11 +63,13 @@ def reduce_to_owners(streams: list[Stream], wire: Wire, exchange: Exchange) -> N
 
     Several chunks of columns are in flight. A stream has one row for each rank of ``wire``.
     """
-    pipeline(
+    chunks = (
         _with_buffers(exchange, stream, [(row + a, row + b) for row in _starts(stream, wire)], wire)
         for stream in streams
         for a, b in column_bounds(stream.count // wire.world_size, wire.world_size, stream.block)
     )
+    run_chunks(chunks, wire, at_once=wire.joins and are_queued(streams))
+    settle_checks(streams)
 
 
 def _with_buffers(exchange: Exchange, stream: Stream, rows: Rows, wire: Wire) -> CollectiveSteps[None]:

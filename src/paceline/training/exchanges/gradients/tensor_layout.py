@@ -145,11 +145,15 @@ def clip(
 ) -> dict[str, torch.Tensor]:
     """Clip the finite slices that ``scatter`` would turn into an infinity of fp16, in place. Returns the rest by tensor."""
     rest: dict[str, torch.Tensor] = {}
-    for i, ((tensor, start, stop), gradient) in enumerate(parts):
-        if gradient.dtype != torch.float16 or start == stop:
-            continue
-        part, limit = values[start:stop], torch.finfo(gradient.dtype).max * divisor / (units[i] if units else 1)
-        if float(part.abs().max()) > limit:
+    narrow = [i for i, (piece, g) in enumerate(parts) if g.dtype == torch.float16 and piece.start < piece.stop]
+    if not narrow:
+        return rest
+    slices = [values[parts[i].piece.start : parts[i].piece.stop] for i in narrow]
+    limits = [torch.finfo(torch.float16).max * divisor / (units[i] if units else 1) for i in narrow]
+    # All are asked at once: a GPU is waited for once.
+    beyond = torch.stack([part.abs().max() > limit for part, limit in zip(slices, limits, strict=True)]).tolist()
+    for i, part, limit, large in zip(narrow, slices, limits, beyond, strict=True):
+        if large:
             whole = part.clone()
-            rest[tensor.name] = whole.sub_(part.clamp_(-limit, limit))
+            rest[parts[i].piece.tensor.name] = whole.sub_(part.clamp_(-limit, limit))
     return rest

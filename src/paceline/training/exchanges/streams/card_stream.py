@@ -64,6 +64,12 @@ class CardStream:
             values += 0.0
         return values.view(torch.uint8)
 
+    def encode_each(
+        self, spans: Sequence[tuple[int, int]], workers: int, exact: bool = False, buffers: Buffers = FRESH
+    ) -> list[torch.Tensor]:
+        """Return several messages; see ``Stream``."""
+        return [self.encode(*span, workers, exact, buffers) for span in spans]
+
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:
         """Return the bytes of a message; see ``Stream``."""
         return 4 * (stop - start)
@@ -71,11 +77,11 @@ class CardStream:
     def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """Prepare this rank's contribution, which is exact; see ``Stream``."""
 
-    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
+    def add(self, message: torch.Tensor, start: int, stop: int, workers: int = 1) -> None:
         """Add a message; see ``Stream``."""
         self.values[start:stop] += self._received(message, start, stop)
 
-    def set(self, message: torch.Tensor, start: int, stop: int) -> None:
+    def set(self, message: torch.Tensor, start: int, stop: int, workers: int = 1, exact: bool = False) -> None:
         """Replace elements by a message; see ``Stream``."""
         self.values[start:stop] = self._received(message, start, stop)
 

@@ -9,13 +9,14 @@ et al. 2019, Error Feedback Fixes SignSGD).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import torch
 
 from paceline import codecs
-from paceline.codecs import Codec, PayloadError
+from paceline.codecs import Codec, PayloadError, deferred
+from paceline.codecs.arrays import on_host
 from paceline.codecs.container import HEADER_BYTES
 from paceline.codecs.counter import Key
 from paceline.codecs.reference.dense import Fp32
@@ -42,6 +43,11 @@ class Stream(Protocol):
         With ``exact`` the message is uncompressed.
         """
 
+    def encode_each(
+        self, spans: Sequence[tuple[int, int]], workers: int, exact: bool = False, buffers: Buffers = FRESH
+    ) -> list[torch.Tensor]:
+        """Return ``encode`` of each span of elements, with one wait for a GPU at most."""
+
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """Return the bytes of any rank's message for these elements; None if they depend on the values.
 
@@ -51,11 +57,14 @@ class Stream(Protocol):
     def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """Prepare this rank's contribution for a sum without a message, before ``add``."""
 
-    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """Add another rank's message. Raises PayloadError for a damaged one."""
+    def add(self, message: torch.Tensor, start: int, stop: int, workers: int = 1) -> None:
+        """Add another rank's message, a sum of ``workers``. Raises PayloadError for a damaged one.
 
-    def set(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """Replace the elements by a message. Raises PayloadError for a damaged one."""
+        A stream on a GPU raises it only in ``settle_checks``; so does ``set``.
+        """
+
+    def set(self, message: torch.Tensor, start: int, stop: int, workers: int = 1, exact: bool = False) -> None:
+        """Replace the elements by a message; the arguments are those of its ``encode``. Raises as ``add``."""
 
     def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """Replace the elements by the sum of the messages of all workers, in this order. Raises as ``set``."""
@@ -93,6 +102,7 @@ class CodecStream:
         self._gaps = gaps if codec.pads_with_mean else ()
         self._fixed = codecs.payload_bytes(codec.summing(1), _MANY) is not None
         self._kinds = type(codec.summing(1)), type(codec.summing(_SEVERAL))
+        self.checks = None if on_host(values) else deferred.Checks(values)
 
     @property
     def count(self) -> int:
@@ -103,23 +113,76 @@ class CodecStream:
         """Return the message; see ``Stream``. It is fp32 if a codec without exact sums would take more bytes."""
         if stop == start:
             return NOTHING
+        if self.checks is not None:
+            return self.encode_each([(start, stop)], workers, exact, buffers)[0]
         values = (self._own if workers == 1 else self.values)[start:stop]
         self._pad(values, start, stop)
         codec = self._exact if exact else self.codec.summing(workers)
         out = buffers.take(codecs.max_payload_bytes(codec, stop - start), values.device)
         message = _encode(codec, values, self._key, self._first + start, out)
-        if message.numel() > _dense_bytes(stop - start) and not self.codec.exact_sums:
+        if not exact and self._too_long(message.numel(), stop - start):
             message = _encode(PLAIN, values, self._key, 0, out)
-        if self.residual is not None:
-            left = self.residual[start:stop]
-            if workers > 1:
-                left.copy_(values)
-            before = None if self.velocity is None else buffers.floats(stop - start, left.device).copy_(left)
-            codecs.decode(message, left, codecs.SUBTRACT)
-            if self.velocity is not None and before is not None:
-                # Sent elements are those that changed: rounding leaves a residual too.
-                self.velocity[start:stop].mul_(torch.eq(left, before, out=before))
+        self._keep_error(message, start, stop, workers, exact, buffers)
         return message
+
+    def encode_each(
+        self, spans: Sequence[tuple[int, int]], workers: int, exact: bool = False, buffers: Buffers = FRESH
+    ) -> list[torch.Tensor]:
+        """Return several messages; see ``Stream``."""
+        if self.checks is None:
+            return [self.encode(*span, workers, exact, buffers) for span in spans]
+        wanted = self._exact if exact else self.codec.summing(workers)
+        source = self._own if workers == 1 else self.values
+        messages = dict.fromkeys(range(len(spans)), NOTHING)
+        by_codec: dict[Codec, list[int]] = {}
+        for index, (start, stop) in enumerate(spans):
+            if stop > start:
+                self._pad(source[start:stop], start, stop)
+                by_codec.setdefault(self._sent_as(wanted, stop - start), []).append(index)
+        for codec, indices in by_codec.items():
+            pieces = [(source[slice(*spans[i])], self._first + spans[i][0]) for i in indices]
+            rooms = [buffers.take(codecs.max_payload_bytes(codec, values.shape[0]), values.device) for values, _ in pieces]
+            messages |= zip(indices, self.checks.encode(codec, pieces, self._key, rooms), strict=True)
+        for index, (start, stop) in enumerate(spans):
+            if not exact and self._too_long(messages[index].numel(), stop - start):  # a length that depends on the values
+                room = buffers.take(_dense_bytes(stop - start), source.device)
+                messages[index] = self.checks.encode(PLAIN, [(source[start:stop], 0)], self._key, [room])[0]
+            if stop > start:
+                self._keep_error(messages[index], start, stop, workers, exact, buffers)
+        return list(messages.values())
+
+    def _sent_as(self, codec: Codec, count: int) -> Codec:
+        """Return fp32's codec instead of one whose messages are all longer."""
+        length = codecs.payload_bytes(codec, count)
+        return PLAIN if codec is not self._exact and length is not None and self._too_long(length, count) else codec
+
+    def _too_long(self, length: int, count: int) -> bool:
+        """Return whether fp32 takes fewer bytes. A message whose length tells its codec is never as long as fp32."""
+        longest = _dense_bytes(count) - (not self._fixed)
+        return count > 0 and length > longest and not self.codec.exact_sums
+
+    def _keep_error(self, message: torch.Tensor, start: int, stop: int, workers: int, exact: bool, buffers: Buffers) -> None:
+        """Subtract the sent values from the residual."""
+        if self.residual is None:
+            return
+        left = self.residual[start:stop]
+        if workers > 1:
+            left.copy_(self.values[start:stop])
+        before = None if self.velocity is None else buffers.floats(stop - start, left.device).copy_(left)
+        if self.checks is None:
+            codecs.decode(message, left, codecs.SUBTRACT)
+        else:
+            self.checks.decode(self._codec_of(message, stop - start, workers, exact), message, left, codecs.SUBTRACT)
+        if self.velocity is not None and before is not None:
+            # Sent elements are those that changed: rounding leaves a residual too.
+            self.velocity[start:stop].mul_(torch.eq(left, before, out=before))
+
+    def _codec_of(self, message: torch.Tensor, count: int, workers: int, exact: bool) -> Codec:
+        """Return the codec of a message, which the host does not read."""
+        codec = self._exact if exact else self.codec.summing(workers)
+        if exact or self._fixed:
+            return self._sent_as(codec, count)
+        return PLAIN if message.numel() >= _dense_bytes(count) else codec
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """Return the bytes of a message; see ``Stream``."""
@@ -142,13 +205,13 @@ class CodecStream:
         elif self._own is not self.values:
             self.values[start:stop] = self._own[start:stop]
 
-    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
+    def add(self, message: torch.Tensor, start: int, stop: int, workers: int = 1) -> None:
         """Add a message; see ``Stream``."""
-        self._decode(message, start, stop, codecs.ADD, not self.codec.exact_sums)
+        self._decode(message, start, stop, codecs.ADD, workers, False, not self.codec.exact_sums)
 
-    def set(self, message: torch.Tensor, start: int, stop: int) -> None:
+    def set(self, message: torch.Tensor, start: int, stop: int, workers: int = 1, exact: bool = False) -> None:
         """Replace elements by a message; see ``Stream``."""
-        self._decode(message, start, stop, codecs.SET, True)
+        self._decode(message, start, stop, codecs.SET, workers, exact, True)
 
     def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """Replace elements by the sum of all messages; see ``Stream``."""
@@ -165,14 +228,28 @@ class CodecStream:
             if begin < first:
                 values[first - start : min(last, stop) - start] = values[begin - start : first - start].abs().mean()
 
-    def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int, dense: bool) -> None:
+    def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int, workers: int, exact: bool, dense: bool) -> None:
         if not message.numel() and start == stop:
             return
         kinds = (*self._kinds, Fp32, type(self._exact)) if dense else self._kinds
         try:
-            codecs.decode(message, self.values[start:stop], mode, only=kinds)
+            if self.checks is None:
+                codecs.decode(message, self.values[start:stop], mode, only=kinds)
+            else:
+                codec = self._codec_of(message, stop - start, workers, exact)
+                self.checks.decode(codec, message, self.values[start:stop], mode)
         except ValueError as error:
             raise PayloadError(str(error)) from error
+
+
+def are_queued(streams: Iterable[Stream]) -> bool:
+    """Return whether all streams are encoded on a GPU, without waiting for it."""
+    return all(isinstance(s, CodecStream) and s.checks is not None for s in streams)
+
+
+def settle_checks(streams: Iterable[Stream]) -> None:
+    """Wait once for a GPU's checks of all messages of some streams. Raises PayloadError for a damaged message."""
+    deferred.settle([s.checks for s in streams if isinstance(s, CodecStream) and s.checks is not None])
 
 
 PLAIN = Fp32()

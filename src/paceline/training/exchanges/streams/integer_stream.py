@@ -74,7 +74,7 @@ class IntegerStream(PartsStream):
         """Prepare this rank's contribution; see ``Stream``."""
         self._sums[start, stop] = []
 
-    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
+    def add(self, message: torch.Tensor, start: int, stop: int, workers: int = 1) -> None:
         """Add a message; see ``PartsStream``."""
         if few := self._few_elements(start, stop):
             few.add(message, 0, few.count)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from paceline.array_types import F32
+from paceline.codecs.arrays import on_host
 from paceline.codecs.counter import Key
 from paceline.training.exchanges.gradients.tensor_layout import GradientSlice
 from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
@@ -25,7 +26,7 @@ until the optimizer reads them."""
 
 def lie_flat(parts: Sequence[GradientSlice]) -> bool:
     """Return whether native kernels can read and write these gradients where they are."""
-    return all(g.device.type == "cpu" and g.dtype == torch.float32 and g.is_contiguous() for _, g in parts)
+    return all(on_host(g) and g.dtype == torch.float32 and g.is_contiguous() for _, g in parts)
 
 
 class PartsStream(ABC):
@@ -57,6 +58,12 @@ class PartsStream(ABC):
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
         """Return the message; see ``Stream``. A sum of workers is that of messages since ``settle``, never sent as fp32."""
 
+    def encode_each(
+        self, spans: Sequence[tuple[int, int]], workers: int, exact: bool = False, buffers: Buffers = FRESH
+    ) -> list[torch.Tensor]:
+        """Return several messages; see ``Stream``."""
+        return [self.encode(*span, workers, exact, buffers) for span in spans]
+
     @abstractmethod
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:
         """Return the bytes of a message; see ``Stream``."""
@@ -65,12 +72,12 @@ class PartsStream(ABC):
     def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """Prepare this rank's contribution; see ``Stream``."""
 
-    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
+    def add(self, message: torch.Tensor, start: int, stop: int, workers: int = 1) -> None:
         """Add a message, which is read when the sum is encoded; see ``Stream``."""
         if stop > start:
             self._sums[start, stop].append(message)
 
-    def set(self, message: torch.Tensor, start: int, stop: int) -> None:
+    def set(self, message: torch.Tensor, start: int, stop: int, workers: int = 1, exact: bool = False) -> None:
         """Replace elements by a message; see ``Stream``."""
         self.set_sum([message], start, stop)
 

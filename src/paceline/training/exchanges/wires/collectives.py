@@ -10,13 +10,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
-from paceline.codecs import PayloadError, decode
+from paceline.codecs import PayloadError, decode, deferred
 from paceline.codecs.container import HEADER_BYTES
 from paceline.errors import LostRank, UserError
 from paceline.strategy import ring_bytes
+from paceline.training.exchanges.wires.joined_calls import SIZES, Joint
 from paceline.training.exchanges.wires.message_buffers import FRESH, BufferPool, Buffers
 from paceline.training.exchanges.wires.meter import Meter
 
@@ -72,7 +74,10 @@ class Wire:
 
     Attributes:
         pool: memory for messages. A call uses its part of ``buffers`` until its ``Pending`` was waited for.
+        joint: collection of what is sent next, within ``joined_calls.joined``.
     """
+
+    joint: Joint | None = None
 
     def __init__(
         self,
@@ -88,6 +93,11 @@ class Wire:
         self.pool = BufferPool()
         self._ranks = dist.get_process_group_ranks(group)
         self._tag = 0
+
+    @property
+    def joins(self) -> bool:
+        """True if messages of all chunks of an exchange share calls, as on a GPU; on CPUs, chunks overlap with the codec."""
+        return self.device.type != "cpu"
 
     @property
     def exact(self) -> Wire:
@@ -138,9 +148,27 @@ class Wire:
         device = next((m.device for m in outgoing if m.numel()), self.device)
         received = buffers.take(max(most, sum(expected)), self.device)[: sum(expected)]
         parts = received.split(list(expected))
-        works, data = self._swap(dict(enumerate(outgoing)), dict(enumerate(parts)))
+        if dist.get_backend(self.group) == dist.Backend.NCCL:
+            works, data = self._all_at_once(self._here(outgoing), parts)
+        else:
+            works, data = self._swap(dict(enumerate(self._here(outgoing))), dict(enumerate(parts)))
         moved = received.device != device
         return Pending(self, name, works, lambda: received.to(device).split(list(expected)) if moved else parts, data)
+
+    def _here(self, messages: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Return messages on the wire's device, with one copy for all that are elsewhere."""
+        sizes = [0 if message.device == self.device else message.numel() for message in messages]
+        if not any(sizes):
+            return messages
+        moved = torch.cat([m for m, size in zip(messages, sizes, strict=True) if size]).to(self.device).split(sizes)
+        return [there if size else m for m, there, size in zip(messages, moved, sizes, strict=True)]
+
+    def _all_at_once(self, out: Sequence[torch.Tensor], into: Sequence[torch.Tensor]) -> tuple[Sequence[Any], Any]:
+        """Send rank j ``out[j]`` and fill ``into[j]`` with one call of the engine, in which all ranks take part."""
+        self.meter.sent_bytes += sum(message.numel() for message in out)
+        data = [message if message.numel() else into[0][:0] for message in out]  # empty ones may be elsewhere
+        with collective():
+            return [dist.all_to_all(list(into), data, group=self.group, async_op=True)], data
 
     def shift(
         self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH, most: int = 0
@@ -234,12 +262,13 @@ class Wire:
         if any(size is None for size in expected):
             others = [rank != self.rank for rank in range(self.world_size)]
             announced = [_length(m, buffers) if other else NOTHING for m, other in zip(outgoing, others, strict=True)]
-            lengths = yield self.all_to_all(announced, [8 * other for other in others], "sizes", buffers)
+            lengths = yield self._all_to_all(announced, [8 * other for other in others], SIZES, buffers, 0)
             expected = [
                 _announced(m, elements[rank], self.job_rank(rank)) if m.numel() else 0 for rank, m in enumerate(lengths)
             ]
             most = sum(_largest_message(count) for count, other in zip(elements, others, strict=True) if other)
-        arrived: Sequence[torch.Tensor] = yield self.all_to_all(outgoing, [size or 0 for size in expected], name, buffers, most)
+        sizes = [size or 0 for size in expected]
+        arrived: Sequence[torch.Tensor] = yield self._all_to_all(outgoing, sizes, name, buffers, most)
         return arrived
 
     def pass_on(
@@ -248,11 +277,25 @@ class Wire:
         """Run ``shift`` with a length that may be unknown (None)."""
         most = 0
         if expected is None:
-            announced = yield self.shift(_length(message, buffers), 8, "sizes", buffers)
+            announced = yield self._shift(_length(message, buffers), 8, SIZES, buffers, 0)
             expected = _announced(announced, elements, self.job_rank((self.rank - 1) % self.world_size))
             most = _largest_message(elements)
-        arrived: torch.Tensor = yield self.shift(message, expected, name, buffers, most)
+        arrived: torch.Tensor = yield self._shift(message, expected, name, buffers, most)
         return arrived
+
+    def _all_to_all(
+        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str, buffers: Buffers, most: int
+    ) -> Any:
+        """Run ``all_to_all`` now, or together with that of other chunks."""
+        if self.joint is not None:
+            return self.joint.all_to_all(outgoing, expected, name)
+        return self.all_to_all(outgoing, expected, name, buffers, most)
+
+    def _shift(self, message: torch.Tensor, expected: int, name: str, buffers: Buffers, most: int) -> Any:
+        """Run ``shift`` now, or together with that of other chunks."""
+        if self.joint is not None:
+            return self.joint.shift(message, expected, name)
+        return self.shift(message, expected, name, buffers, most)
 
 
 def sent_by(wire: Wire, rank: int) -> AbstractContextManager[None]:
@@ -264,7 +307,8 @@ def sent_by(wire: Wire, rank: int) -> AbstractContextManager[None]:
 def sent_by_rank(job_rank: int) -> Iterator[None]:
     """Name a rank by its number in the whole job, as ``sent_by`` does."""
     try:
-        yield
+        with deferred.naming(lambda _: f"a message of rank {job_rank}"):
+            yield
     except PayloadError as error:
         raise PayloadError(f"a message of rank {job_rank}: {error}") from error
 
@@ -272,8 +316,13 @@ def sent_by_rank(job_rank: int) -> Iterator[None]:
 @contextmanager
 def sent_by_one_of(wire: Wire, messages: Mapping[int, torch.Tensor]) -> Iterator[None]:
     """Name the sender of a damaged message as ``sent_by`` does, if several messages are read at once."""
+
+    def name(message: torch.Tensor) -> str:
+        return next((f"a message of rank {wire.job_rank(rank)}" for rank, m in messages.items() if m is message), "a message")
+
     try:
-        yield
+        with deferred.naming(name):
+            yield
     except PayloadError as error:
         for rank, message in messages.items():
             if message.numel() and not _is_intact(message):
@@ -291,7 +340,7 @@ def _is_intact(message: torch.Tensor) -> bool:
 
 def _announced(message: torch.Tensor, elements: int, rank: int) -> int:
     """Return the announced length, if it is possible."""
-    length, most = int(message.view(torch.int64)), _largest_message(elements)
+    length, most = int(message.numpy().view(np.int64)[0]), _largest_message(elements)
     if not 0 <= length <= most:
         raise PayloadError(f"rank {rank} announces a message of {length} bytes; its {elements} elements take {most} at most")
     return length

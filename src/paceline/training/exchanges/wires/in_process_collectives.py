@@ -101,6 +101,11 @@ class LocalWire(Wire):
         self.pool = BufferPool()
         self._calls = 0
 
+    @property
+    def calls(self) -> int:
+        """Number of collectives that this rank has called."""
+        return self._calls
+
     def job_rank(self, rank: int) -> int:
         """Return a rank's number in the job; see ``Wire``."""
         return rank

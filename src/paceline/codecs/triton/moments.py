@@ -91,7 +91,7 @@ def queued(x: torch.Tensor) -> torch.Tensor:
     """Return standard deviation and largest magnitude, (2,) fp32, with the bits of ``moments.moments``, without waiting."""
     n = x.shape[0]
     if n == 0:
-        return torch.zeros(2, device=x.device)
+        return torch.zeros(2, dtype=torch.float32, device=x.device)
     magnitude, first, second = _sums_of(x).unbind()
     sigma = ((second - first * first / n).clamp_min(0.0) / n).sqrt()  # fp64, one rounding each, as in NumPy
     finite = magnitude.isfinite()

@@ -44,14 +44,14 @@ def queued_statistics(parts: Sequence[torch.Tensor], spread: bool, device: torch
         spread: False if standard deviations are not needed; they are then 0.
     """
     if not parts:
-        return torch.zeros((0, 2), device=device)
+        return torch.zeros((0, 2), dtype=torch.float32, device=device)
     kernels = backends.triton()
     if spread and kernels is not None:
         table: torch.Tensor = kernels.queue_moments([part.reshape(-1) for part in parts])
     elif spread:
         whole = torch.cat([part.reshape(-1) for part in parts]).cpu()
         pairs = [moments_of(part) for part in whole.split([part.numel() for part in parts])]
-        table = torch.tensor([(float(m.sigma), float(m.peak)) for m in pairs])
+        table = torch.tensor([(float(m.sigma), float(m.peak)) for m in pairs], dtype=torch.float32)
     else:
         peaks = torch.stack([_peak_on_device(part) if part.numel() else part.new_zeros(()) for part in parts])
         table = torch.stack([torch.zeros_like(peaks), peaks], dim=1)

@@ -8,21 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
-from paceline.training.exchanges.wires.message_buffers import FRESH
-
-if TYPE_CHECKING:
-    from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 SIZES = "sizes"
 """Name of calls that announce lengths. The host reads them, so they do not share a call with messages."""
 
 
+class Carrier(Protocol):
+    """The part of a ``Wire`` that sends."""
+
+    joint: Joint | None
+
+    def all_to_all(self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str, buffers: Buffers = FRESH) -> Any:
+        """Send a message to each rank; see ``Wire``."""
+
+    def shift(self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH) -> Any:
+        """Send a message to the right neighbour; see ``Wire``."""
+
+
 @contextmanager
-def joined(wire: Wire) -> Iterator[None]:
+def joined(wire: Carrier) -> Iterator[None]:
     """Send what generators on ``wire`` deliver within the block in one call for all that wait at the same time."""
     wire.joint = Joint(wire)
     try:
@@ -34,7 +43,7 @@ def joined(wire: Wire) -> Iterator[None]:
 class Joint:
     """Collection of what the chunks of an exchange send next, in the same order on every rank."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Carrier) -> None:
         self._wire = wire
         self._posts: list[Post] = []
 

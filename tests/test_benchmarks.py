@@ -231,6 +231,16 @@ def test_codec_speed_benchmark_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_muon_speed_benchmark_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import muon_speed
+
+    monkeypatch.setattr(muon_speed, "NETWORKS", {"small": (2, {"up": (32, 16), "down": (16, 32)})})
+    muon_speed.main(["--network", "small", "--repetitions", "2", "--out", str(tmp_path / "m.csv")])
+    found = {row["contender"]: row for row in rows(tmp_path / "m.csv")}
+    assert found.keys() >= {"paceline", "paceline fp32", "torch.optim.Muon"} and found["paceline"]["ratio"] == "1.000"
+
+
+@pytest.mark.long
 def test_optimizer_speed_benchmark_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import optimizer_speed
 

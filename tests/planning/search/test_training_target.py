@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, TrainingTarget, plan
-from paceline.planning.search.training_target import parse_penalties
+from paceline.planning.search.training_target import MATRICES, parse_penalties
 from paceline.prediction.learning.convergence import Convergence, Point, fit
 from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import Workload
@@ -82,3 +82,13 @@ def test_penalties_are_read_as_they_are_typed() -> None:
 def test_a_penalty_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="unknown compression" if text == "zip=1" else "not a factor on the samples"):
         parse_penalties([text])
+
+
+def test_muon_has_no_critical_batch_of_its_own() -> None:
+    """The plan says so instead of lending it that of other optimizers."""
+    work, muon = TrainingTarget(curve=made_up_curve()), Strategy.of(world_size=8, global_batch_size=64, optimizer="muon")
+    assert (
+        MATRICES in work.notes(muon)
+        and MATRICES not in work.notes(strategy(64))
+        and MATRICES not in TrainingTarget().notes(muon)
+    )

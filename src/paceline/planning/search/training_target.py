@@ -17,6 +17,11 @@ from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 
 MILLION = 1_000_000
+MATRICES = (
+    "Muon keeps its efficiency at larger batches than AdamW (Essential AI 2025, arXiv:2505.02222, up to 4 billion parameters). "
+    "Its critical batch is not known for this network; that of the curve is cautious."
+)
+"""Note on the critical batch of an optimizer of matrices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +138,8 @@ class TrainingTarget:
                 *notes,
                 f"Samples and critical batch come from runs with {seen}; with {strategy.optimizer} they may differ.",
             )
+        if self.curve and strategy.optimizer and OPTIMIZERS[strategy.optimizer].orthogonal:
+            notes = (*notes, MATRICES)
         compression = strategy.gradient_exchange.compression
         if compression.name in self.penalties and self.curve:
             given = self.penalties[compression.name]

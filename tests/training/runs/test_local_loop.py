@@ -26,19 +26,24 @@ CASES: dict[str, dict[str, Any]] = {
     "sign every 5": {"compression": "sign", "sync_every": 5, "fragments": 2, "sync_delay": 2, "mixing": 0.3},
     "dense every 7": {"compression": "dense", "sync_every": 7, "outer_lr": 1.0, "outer_momentum": 0.0},
 }
-OPTIMIZERS = {"int8 every 4": "lamb", "sign every 5": "adam", "dense every 7": "momentum"}
+OF_SEVERAL: dict[str, dict[str, Any]] = {
+    "shards": {"compression": "topk", "sync_every": 4, "sharding": "zero3", "shard_devices": 2, "residual_decay": 0.9},
+    "copies": {"compression": "sign", "sync_every": 4, "worker_devices": 2},
+}
+"""Workers of two devices."""
+OPTIMIZERS = {"shards": "adam", "copies": "adam", "int8 every 4": "lamb", "sign every 5": "adam", "dense every 7": "momentum"}
 
 
 def local_job(out: Path, name: str, workers: int, **changes: Any) -> TrainingRun:
     run = job(out, optimizer=OPTIMIZERS[name], workers=workers, data="user_module:fewer", **changes)
-    return replace(run, strategy=run.strategy.changed(**CASES[name]))
+    return replace(run, strategy=run.strategy.changed(**(CASES | OF_SEVERAL)[name]))
 
 
-def run_whole_and_rest(rank: int, workers: int, folder: str) -> None:
+def run_whole_and_rest(rank: int, workers: int, folder: str, names: list[str]) -> None:
     """Train three epochs of six steps. Then resume after the first epoch, in the middle of a round."""
     keep_first()
     quick()
-    for name in CASES:
+    for name in names:
         base = Path(folder) / name
         whole = local_job(base / "whole", name, workers)
         for run in (whole, replace(whole, out=str(base / "rest"), resume=str(base / "first"))):
@@ -57,7 +62,7 @@ def run_on_more(rank: int, workers: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("local")
-    launch(run_whole_and_rest, 2, folder=str(folder))
+    launch(run_whole_and_rest, 2, folder=str(folder), names=list(CASES))
     return folder
 
 
@@ -72,6 +77,18 @@ def test_a_resumed_run_ends_with_the_same_bits(runs: Path, name: str) -> None:
     for key in ("loss", "accuracy", "held_out_loss"):
         assert [e[key] for e in whole["curve"]] == [e[key] for e in rest["curve"]]
     assert whole["curve"][-1]["loss"] < whole["curve"][0]["loss"]
+
+
+@pytest.mark.long
+def test_runs_of_workers_with_several_devices_end_with_the_same_bits(tmp_path: Path) -> None:
+    launch(run_whole_and_rest, 4, folder=str(tmp_path), names=list(OF_SEVERAL))
+    for name in OF_SEVERAL:
+        whole, rest = (checkpoint.load(tmp_path / name / part) for part in ("whole", "rest"))
+        for part in ("model", "optimizer", "hook"):
+            assert_same(whole[part], rest[part])
+        for key in ("loss", "accuracy", "held_out_loss"):
+            assert [e[key] for e in whole["curve"]] == [e[key] for e in rest["curve"]]
+        assert whole["curve"][-1]["loss"] < whole["curve"][0]["loss"]
 
 
 @pytest.mark.parametrize("name", CASES)

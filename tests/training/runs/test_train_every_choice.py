@@ -154,6 +154,11 @@ EXECUTED: dict[str, list[Case]] = {
     "recompute_layers": [_rare("nothing", recompute="full", recompute_layers=2)],
     "outer_lr": [_case("result", LOCAL, outer_lr=1.0)],
     "outer_momentum": [_case("result", LOCAL, outer_momentum=0.0)],
+    "worker_devices": [
+        _rare("phases", {**INT8, **LOCAL, "world_size": 4}, worker_devices=2),
+        _rare("phases", {**INT8, **LOCAL, "world_size": 4}, sharding="zero3", shard_devices=2),
+        _rare("phases", {**INT8, **LOCAL, "world_size": 4}, sharding="zero2", shard_devices=2),
+    ],
     "residual_decay": [_rare("result", {"compression": "topk", **LOCAL}, residual_decay=0.5)],
 }
 """Effect of each choice: the number of ``steps`` or ``buckets``, the ``result`` (the losses), the collectives, the ``bytes``,
@@ -184,7 +189,6 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"recompute": "selective:mlp"}, "no block has a module mlp"),
     ],
     "recompute_layers": [({"recompute": "full", "recompute_layers": 9}, "the network has 7 blocks")],
-    "worker_devices": [({**LOCAL, "world_size": 4, "worker_devices": 2}, "cannot run local steps of workers of 2 devices")],
     "servers": [({"exchange": "parameter_server", "servers": 2}, "runs one server, not 2")],
     "codec_at": [({"compression": "inceptionn", "exchange": "ring", "codec_at": "nic"}, "paceline lab up --nic inceptionn")],
     **{name: [({name: 2, "world_size": 2}, f"{name} parallelism of 2")] for name in ("tensor", "context", "expert")},
@@ -381,6 +385,8 @@ def test_what_is_executed_is_what_was_predicted_and_calibrated(case, outcome):
     assert ran.record.wire_bytes_per_device == ran.prediction.wire_bytes_per_device
     if name != "powersgd":  # which is calibrated by its own bytes
         over = strategy.gradient_exchange.exchange.name  # what is sharded is calibrated over the same links
+        if strategy.worker_devices > 1:  # whose calibration is of the gradients within a worker
+            strategy, over = strategy.changed(compression="dense", exchange="", sync_every=1), "allreduce"
         whole = strategy.changed(sharding="ddp", shard_devices=0, gather_bits=0, gradient_bits=0, exchange=over)
         assert ran.calibrated == busiest_sent(whole.traffic(BucketPlan(CALIBRATED, 1, 0)).phases)
 

@@ -171,11 +171,11 @@ def _on_every_rank(model: DistributedDataParallel, arguments: Arguments) -> tupl
     return request, tensors
 
 
-def wrap(model: nn.Module, strategy: Strategy) -> DistributedDataParallel:
-    """Wrap a model in stock DDP with the strategy's buckets."""
+def wrap(model: nn.Module, strategy: Strategy, process_group: dist.ProcessGroup | None = None) -> DistributedDataParallel:
+    """Wrap a model in stock DDP with the strategy's buckets, over all ranks or those of a group."""
     first, rest = strategy.first_bucket_bytes, strategy.bucket_bytes
     if (first, rest) == (FIRST_BUCKET_BYTES, BUCKET_BYTES):
-        return DistributedDataParallel(model)
+        return DistributedDataParallel(model, process_group=process_group)
     if first != rest:
         raise UserError(f"buckets of {first} and then {rest} bytes", "DDP takes its own two sizes or one size for all buckets")
-    return DistributedDataParallel(model, bucket_cap_mb=rest / 2**20)
+    return DistributedDataParallel(model, process_group=process_group, bucket_cap_mb=rest / 2**20)

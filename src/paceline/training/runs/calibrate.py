@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.prediction import Calibration, Line
 from paceline.strategy import BucketPlan, Strategy
+from paceline.strategy.compression.compressions import DENSE
 from paceline.strategy.sharding import DDP
 from paceline.training.attach.attach import attach, wrap
 from paceline.training.attach.attach_options import AttachOptions
@@ -49,6 +50,8 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
         timeout_s: seconds that an exchange waits for another rank.
     """
     device = batch[0].device
+    if strategy.worker_devices > 1:  # the step of a worker, whose gradients travel dense
+        strategy = strategy.changed(compression=DENSE.name, exchange="", sync_every=1)
     over = strategy.gradient_exchange.exchange  # what is sharded sends over the same links
     strategy = strategy.changed(sharding=DDP, shard_devices=0, gather_bits=0, gradient_bits=0, exchange=over)
     compute = _ComputeStep(model, batch, strategy)

@@ -7,26 +7,51 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.record import Event
+from paceline.training.attach.attach import attach, wrap
 from paceline.training.attach.attach_local import attach_local
 from paceline.training.attach.hooks.ddp import Hook
+from paceline.training.attach.hooks.sharded import ShardedHook
 from paceline.training.attach.local.local_steps import LocalSync
+from paceline.training.attach.local.worker_state import place_in
 from paceline.training.exchanges.gradients.tensor_layout import numbered
 from paceline.training.exchanges.wires.meter import Meter
+from paceline.training.runs.checkpoints.run_state import snapshot
+from paceline.training.runs.checkpoints.state_shards import without_shards
 from paceline.training.runs.data import Dataset
 from paceline.training.runs.loop import Alone, Trainer
+from paceline.training.runs.shard import mesh_of, shard
+from paceline.training.runs.sharded_loop import ShardedTrainer, load_shared_state
 from paceline.training.runs.starting_model import starting_model
 from paceline.training.runs.training_run import TrainingRun
 
+AnyInner = Hook | ShardedHook | None
+"""Exchange of gradients within a worker; None for a worker of one device."""
 
-def attached(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParallel, Hook]:
-    """Return the model and its exchange as a ``Trainer`` needs them. Raises UserError as ``attach_local``."""
-    sync = attach_local(module, run.strategy.gradient_exchange, run.attach_options, local=run.strategy.local)
-    return cast(DistributedDataParallel, Alone(module)), cast(Hook, sync)
+
+def attached(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParallel, Hook, AnyInner]:
+    """Return the model, its exchange between workers, and that within a worker, as a ``Trainer`` needs them.
+
+    Raises:
+        UserError: as ``attach_local``.
+    """
+    strategy, options = run.strategy, run.attach_options
+    model: nn.Module = module
+    inner: Any = None
+    if strategy.parallelism.sharding.weights:
+        inner = attach(shard(module, strategy), "dense", options)
+    elif strategy.worker_devices > 1:
+        group = mesh_of(strategy, next(module.parameters()).device.type).get_group()
+        model = wrap(module, strategy, group)
+        inner = attach(model, "dense", options)
+    sync = attach_local(model, strategy.gradient_exchange, options, local=strategy.local)
+    return cast(DistributedDataParallel, model if model is not module else Alone(module)), cast(Hook, sync), inner
 
 
 def check_local(run: TrainingRun, data: Dataset) -> None:
@@ -52,18 +77,28 @@ class LocalTrainer(Trainer):
 
     Attributes:
         last_epoch: number of the run's last epoch.
+        inner: exchange of gradients within the worker; None for a worker of one device.
     """
 
     last_epoch = -1
+    inner: AnyInner = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.sync = cast(LocalSync, self.hook)
+        self.sync, self.group = cast(LocalSync, self.hook), cast(dist.ProcessGroup, dist.group.WORLD)
         self._clock = Meter(self.rank)
         self._ended: dict[str, Any] | None = None
 
+    def exchange_within(self, inner: AnyInner) -> None:
+        """Take the exchange within the worker. Its meter counts the step."""
+        self.inner = inner
+        if inner is not None:
+            self._clock = inner.meter
+
     def settle_buckets(self) -> None:
-        """Do nothing, because there are no buckets."""
+        """Settle the buckets within a worker as ``Trainer`` does. Other workers have none."""
+        if isinstance(self.model, DistributedDataParallel):
+            super().settle_buckets()
 
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:
         """Train one epoch as ``Trainer`` does. After the last epoch all ranks exchange their remaining changes."""
@@ -74,13 +109,13 @@ class LocalTrainer(Trainer):
         return loss
 
     def _exchanges(self, last: bool) -> bool:
-        return False
+        return self.inner is not None and last
 
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         clock, returned, times = self._clock, self.sync.returned, self.times
         began = time.perf_counter()
         clock.begin_step()
-        loss, _ = self._passes(x, y, clock)
+        loss, waited = self._passes(x, y, clock)
         with clock.span("optimizer", "compute"):
             self.arithmetic.update(self.optimizer)
             if self.schedule is not None:
@@ -94,10 +129,10 @@ class LocalTrainer(Trainer):
             self._forget()
         meter = self.sync.meter
         times.step.append(clock.now())
-        times.exposed.append(clock.now() - start)
-        times.comm.append(meter.seconds("network") if ended else 0.0)
-        times.codec.append(meter.seconds("codec") if ended else 0.0)
-        times.sent.append(meter.sent_bytes if ended else 0)
+        times.exposed.append(clock.now() - start + (waited if self.inner is not None else 0.0))
+        times.comm.append(clock.seconds("network") + (meter.seconds("network") if ended else 0.0))
+        times.codec.append(clock.seconds("codec") + (meter.seconds("codec") if ended else 0.0))
+        times.sent.append(clock.sent_bytes + (meter.sent_bytes if ended else 0))
         if ended and not self.strategy.local.sync_delay:
             later = self.sync.began_s - began
             clock.events.extend(_shifted(event, later) for event in meter.events)
@@ -143,10 +178,63 @@ class LocalTrainer(Trainer):
     def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
         """Continue from the states of all ranks. Another number of ranks gets the optimizers' states in turn."""
         super().resume(model, optimizer, states)
-        by_rank = {state["rank"]: state for state in states}
-        own = by_rank.get(self.rank) or by_rank[self.rank % len(by_rank)]
+        own = self._own(states)
         if "optimizer" in own:  # else rank 0's has been loaded
             self.optimizer.load_state_dict(own["optimizer"])
+
+    def _own(self, states: Sequence[Any]) -> Any:
+        """Return the state of this rank's worker and place, or of another worker."""
+        worker, place = self.sync.wire.rank, self.sync.place
+        by_rank = {state["rank"]: state for state in states if place_in(state) == place}
+        return by_rank.get(worker) or (by_rank[sorted(by_rank)[worker % len(by_rank)]] if by_rank else {})
+
+
+class ShardedLocalTrainer(LocalTrainer, ShardedTrainer):
+    """Rank of a run of local steps whose workers are sharded."""
+
+    def settle_buckets(self) -> None:
+        """Do nothing, because there are no buckets."""
+
+    def _exchanges(self, last: bool) -> bool:
+        return True
+
+    def weights(self) -> dict[str, Any]:
+        """Return the shared weights and buffers that are whole on each rank."""
+        with self.sync.shared_weights():
+            return dict(snapshot(without_shards(self.model.module.state_dict())))
+
+    def shards(self) -> dict[str, Any]:
+        """Return this rank's rows of the shared weights, and of its optimizer's state."""
+        with self.sync.shared_weights():
+            return dict(snapshot(super().shards()))
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of this rank, with its shards of the optimizer's state."""
+        if self._ended is not None:
+            return self._ended
+        kept = {n: {k: _shard(v) for k, v in values.items()} for n, values in self.optimizer.state_dict()["state"].items()}
+        return {**self.sync.state_dict(), "optimizer": kept}
+
+    @torch.no_grad()
+    def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
+        """Continue from the states of all ranks. Workers of another shape have the optimizer's state of the first worker."""
+        load_shared_state(self.optimizer, optimizer)
+        self.sync.load_state_dict(list(states))
+        for index, values in self._own(states).get("optimizer", {}).items():
+            parameter = [p for group in self.optimizer.param_groups for p in group["params"]][index]
+            for name, value in values.items():
+                if isinstance(found := self.optimizer.state[parameter][name], Tensor):
+                    _shard(found).copy_(value)
+                else:
+                    self.optimizer.state[parameter][name] = value
+
+    def check_replicas(self) -> None:
+        """Compare a checksum of the shared weights over workers and copies. Raises ReplicasDiverged on every rank."""
+        self.sync.check_replicas()
+
+
+def _shard(value: Any) -> Any:
+    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def _shifted(event: Event, seconds: float) -> Event:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from paceline.errors import UserError
@@ -19,6 +19,8 @@ from paceline.training.runs.compute.arithmetic import sharded_precision
 def shard(model: nn.Module, strategy: Strategy) -> nn.Module:
     """Shard a model in place over all ranks, or over groups of ``shard_devices`` neighbours with copies between them.
 
+    With local steps it is sharded over the ranks of this rank's worker.
+
     ``zero3`` frees the weights of every unit after its forward pass and gathers them again; ``zero2`` keeps them until the end
     of the backward pass.
 
@@ -28,18 +30,26 @@ def shard(model: nn.Module, strategy: Strategy) -> nn.Module:
     mesh = strategy.parallelism
     if not mesh.sharding.weights:
         raise UserError(f"FSDP2 does not run sharding {mesh.sharding}", "give zero2 or zero3")
-    device = next(model.parameters()).device.type
-    shape: tuple[int, ...] = (dist.get_world_size(),)
-    names: tuple[str, ...] = ("shard",)
-    if mesh.sharers < shape[0]:
-        shape, names = (shape[0] // mesh.sharers, mesh.sharers), ("replicate", "shard")
-    devices = init_device_mesh(device, shape, mesh_dim_names=names)
+    devices = mesh_of(strategy, next(model.parameters()).device.type)
     again = mesh.sharding.gathers_again
     for modules in unit_modules(model, strategy.bucket_bytes):
         policy = sharded_precision(strategy, root=modules == [model])
         units_modules = modules if len(modules) > 1 else modules[0]
         fully_shard(units_modules, mesh=devices, reshard_after_forward=again, mp_policy=policy)
     return model
+
+
+def mesh_of(strategy: Strategy, device: str) -> DeviceMesh:
+    """Return the ranks that together hold the model, by copy and shard, or by shard alone without copies.
+
+    They are all ranks, or those of this rank's worker of local steps. All ranks must call this.
+    """
+    mesh, workers = strategy.parallelism, strategy.worker_count if strategy.sync_every > 1 else 1
+    ranks = dist.get_world_size() // workers
+    shards = min(mesh.sharers, ranks) if mesh.sharding.weights else 1
+    shape, names = (workers, ranks // shards, shards), ("worker", "replicate", "shard")
+    of_job = init_device_mesh(device, shape, mesh_dim_names=names)
+    return of_job["shard"] if shards == ranks else of_job["replicate", "shard"] if shards > 1 else of_job["replicate"]
 
 
 def unit_modules(model: nn.Module, bucket_bytes: int) -> list[list[nn.Module]]:

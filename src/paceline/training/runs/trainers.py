@@ -15,7 +15,7 @@ from paceline.training.attach.hooks.powersgd import PowerSGD
 from paceline.training.attach.noise_scale import MEASURABLE
 from paceline.training.runs.compute.arithmetic import Arithmetic
 from paceline.training.runs.data import Dataset
-from paceline.training.runs.local_loop import LocalTrainer, attached
+from paceline.training.runs.local_loop import AnyInner, LocalTrainer, ShardedLocalTrainer, attached
 from paceline.training.runs.loop import Trainer, make_optimizer, options_of
 from paceline.training.runs.sharded_loop import ShardedTrainer, sharded
 from paceline.training.runs.shared_update import SharedUpdate, SharedUpdateTrainer
@@ -38,8 +38,9 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
     shares, x = strategy.parallelism.sharding, strategy.gradient_exchange
     arithmetic = Arithmetic(strategy, device)
     hook: Hook | PowerSGD
+    inner: AnyInner = None
     if strategy.sync_every > 1:
-        model, hook = attached(module, run)
+        model, hook, inner = attached(module, run)
     elif shares.weights:
         model, hook = sharded(module, run)
     else:
@@ -59,8 +60,9 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
     given = model, hook, optimizer, data, strategy, run.seed, device
     trainer: Trainer
     if strategy.sync_every > 1:
-        trainer = LocalTrainer(*given)
+        trainer = ShardedLocalTrainer(*given) if shares.weights else LocalTrainer(*given)
         trainer.last_epoch = run.epochs - 1
+        trainer.exchange_within(inner)
     elif shares.weights:
         trainer = ShardedTrainer(*given)
     elif update is not None:

@@ -208,9 +208,9 @@ class TrainingRun:
                 "slim with sharding ddp",
             ),
             (
-                f"local steps of workers of {self.strategy.worker_devices} devices",
-                self.strategy.worker_devices > 1,
-                "call paceline.attach_local in your own script, on a model that FSDP2 has sharded within each worker",
+                f"an elastic run of workers of {self.strategy.worker_devices} devices",
+                self.elastic and self.strategy.worker_devices > 1,
+                "leave out elastic: a worker that lacks a device has lost its shard",
             ),
             (
                 f"structures that are removed while {self.strategy.sync_every} local steps are taken",

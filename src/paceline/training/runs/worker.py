@@ -24,7 +24,7 @@ from paceline.prediction import Prediction, Predictor
 from paceline.prediction.learning.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
-from paceline.strategy import FIRST_BUCKET_BYTES, Strategy
+from paceline.strategy import FIRST_BUCKET_BYTES, Strategy, busiest_sent
 from paceline.strategy.recipe import Recipe
 from paceline.training.attach.consistency import CODE, checksum, code_version, module_version, same_everywhere
 from paceline.training.attach.liveness import naming_lost_ranks
@@ -38,7 +38,7 @@ from paceline.training.runs.compute.prepared_network import check_computes, impo
 from paceline.training.runs.data import Dataset, load
 from paceline.training.runs.epochs import Epochs
 from paceline.training.runs.image_order import ordered, with_image_order
-from paceline.training.runs.local_loop import check_local
+from paceline.training.runs.local_loop import LocalTrainer, check_local
 from paceline.training.runs.loop import Trainer, make_optimizer, median_step
 from paceline.training.runs.progress import Progress
 from paceline.training.runs.schedules import scheduler
@@ -358,7 +358,7 @@ def _record(
     chosen = torch.tensor([median_step(times)], dtype=torch.int64, device=device)
     dist.broadcast(chosen, 0)
     dist.all_gather_object(timelines, times.events[int(chosen)])
-    dense = strategy.uncompressed().wire_bytes_per_device(trainer.hook.tensors, trainer.hook.tensors)
+    dense = _dense_bytes(strategy, trainer, int(sent))
     share = {"compute": step - exposed, "network": exposed * comm / (comm + codec) if comm + codec else 0.0}
     share["codec"] = exposed - share["network"]
     return RunRecord(
@@ -398,6 +398,19 @@ def _record(
         recipe=recipe.to_json(),
         batch_efficiency=batch_efficiency(curve, strategy.global_batch_size),
     )
+
+
+def _dense_bytes(strategy: Strategy, trainer: Trainer, sent: int) -> int:
+    """Return the bytes that a rank would send in a step without compression. ``sent``: with it.
+
+    Gradients within a worker of local steps are not compressed.
+    """
+    tensors = trainer.sync.whole if isinstance(trainer, LocalTrainer) else trainer.hook.tensors
+    plain = strategy.uncompressed()
+    if strategy.worker_devices == 1:
+        return plain.wire_bytes_per_device(tensors, tensors)
+    rounds = [busiest_sent([p for g in s.groups(tensors, tensors) for p in g.traffic.phases]) for s in (plain, strategy)]
+    return sent + strategy.local.per_step(rounds[0]) - strategy.local.per_step(rounds[1])
 
 
 def _counted(strategy: Strategy) -> str:

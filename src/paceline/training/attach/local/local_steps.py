@@ -64,7 +64,7 @@ class LocalSync:
         step_number: steps so far; the random draws depend on it.
         tensors: tensors that this rank exchanges, in ``named_parameters()`` order, each flat where the worker divides it;
             ``dense``: names of those sent as fp32, with the reason.
-        place: place of this rank in its worker. ``parts``: its part of each tensor, by name.
+        whole: the whole tensors. ``place``: place of this rank in its worker. ``parts``: its part of each tensor, by name.
         fragments: parts of the network that take turns. ``pending``: the exchange that has begun and is not applied.
         setup: setup of its exchange; None for the engine's all-reduce.
         buffers: averaged buffers by name; ``kept_buffers``: their shared values, flat. ``counts``: the other buffers.
@@ -87,7 +87,7 @@ class LocalSync:
         self.gradient_exchange, self.local, self.options = gradient_exchange, local, options
         self.seed, self.step_number, self.returned = options.seed, 0, 0  # until a state is loaded
         whole = list(tensors.values())
-        self._model, self.place = model, seat.place
+        self._model, self.place, self.whole = model, seat.place, whole
         self.dense = dict(gradient_exchange.description.dense(whole))
         self.meter, self.sample = Meter(dist.get_rank(group)), Sample()
         parameters = dict(model.named_parameters())

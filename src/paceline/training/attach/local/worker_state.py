@@ -40,9 +40,9 @@ def of_place(states: Sequence[dict[str, Any]], place: WorkerPlace, parts: Mappin
     Raises:
         UserError: the state of another part of the worker; another shape, and not the states of all ranks.
     """
-    saved = _place(states[0])
+    saved = place_in(states[0])
     if (saved.shards, saved.copies) == (place.shards, place.copies):
-        own = [state for state in states if _place(state) == place]
+        own = [state for state in states if place_in(state) == place]
         if not own:
             raise UserError(
                 f"the state is of shard {saved.shard}, copy {saved.copy}; this rank has {place.shard}, {place.copy}",
@@ -50,7 +50,7 @@ def of_place(states: Sequence[dict[str, Any]], place: WorkerPlace, parts: Mappin
             )
         return own
     workers = states[0]["workers"]
-    by_seat = {(state["rank"], _place(state)): state for state in states}
+    by_seat = {(state["rank"], place_in(state)): state for state in states}
     if len(by_seat) != workers * saved.devices:
         raise UserError(
             f"workers of {place.devices} devices, the state is of workers of {saved.devices}",
@@ -66,7 +66,8 @@ def of_place(states: Sequence[dict[str, Any]], place: WorkerPlace, parts: Mappin
     return [_joined([s for (rank, _), s in by_seat.items() if rank == worker], place, parts) for worker in range(workers)]
 
 
-def _place(state: Mapping[str, Any]) -> WorkerPlace:
+def place_in(state: Mapping[str, Any]) -> WorkerPlace:
+    """Return the place of the rank that made a state."""
     return WorkerPlace(**{name: state.get("place", _ALONE)[name] for name in _ALONE})
 
 
@@ -77,9 +78,9 @@ def _layout(state: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
 
 def _joined(states: Sequence[dict[str, Any]], place: WorkerPlace, parts: Mapping[str, ShardPart]) -> dict[str, Any]:
     """Return the state of one worker at another place. ``states``: of all its ranks."""
-    ordered = sorted(states, key=lambda s: (_place(s).copy, _place(s).shard))
+    ordered = sorted(states, key=lambda s: (place_in(s).copy, place_in(s).shard))
     first = ordered[0]
-    shards = [state for state in ordered if _place(state).copy == 0]
+    shards = [state for state in ordered if place_in(state).copy == 0]
     joined = {kind: {name: _own(name, shards, kind, parts[name]) for name in first[kind]} for kind in _SHARDS}
     feedback = {
         kind: {
@@ -123,9 +124,9 @@ def _own_residual(name: str, states: Sequence[Mapping[str, Any]], kind: str, par
     """Return this rank's residuals of a tensor. ``states``: of all ranks of a worker, copy after copy."""
     by_shard: dict[int, list[torch.Tensor]] = {}
     for state in states:
-        by_shard.setdefault(_place(state).shard, []).append(state["feedback"][kind][name].reshape(-1))
-    first = [state for state in states if _place(state).copy == 0]
-    flat = [torch.cat(by_shard[_place(state).shard]) for state in first]
+        by_shard.setdefault(place_in(state).shard, []).append(state["feedback"][kind][name].reshape(-1))
+    first = [state for state in states if place_in(state).copy == 0]
+    flat = [torch.cat(by_shard[place_in(state).shard]) for state in first]
     return _shard(_whole(name, first, flat, part), part)[part.start : part.stop]
 
 

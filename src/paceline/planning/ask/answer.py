@@ -69,7 +69,7 @@ class Asked(Tabular):
         keeping: the cheapest listed cluster that meets the deadline, if neither the choice nor an upgrade does.
         divided_layout: a divided layout that is faster beyond its range, found by a short search; None without one.
             ``may_divide``: whether such a search is worthwhile.
-        memory_format: gain of another order of images, in words; empty without one.
+        memory_format: gain of another order of images, in words; empty without one. ``local_steps``: of local steps.
         lighter: changes of the job itself with which it fits ``named``, if it does not: 4 bits, state in host memory, shorter
             sequences, adapters; the fewest changes first.
         by_transport: the step over ``RDMA`` and over ``TCP``, if the network gives only its speed. The answer takes TCP.
@@ -97,6 +97,7 @@ class Asked(Tabular):
     divided_layout: Upgrade | None = None
     may_divide: bool = False
     memory_format: str = ""
+    local_steps: str = ""
     lighter: tuple[Fitting, ...] = ()
     upgrades: tuple[Upgrade, ...] = ()
     by_transport: Mapping[str, Prediction] = field(default_factory=dict)
@@ -136,7 +137,7 @@ class Asked(Tabular):
     def to_json(self) -> dict[str, Any]:
         """Convert to a plain dict."""
         names = ("workload", "amount", "fits", "divided", "by_s", "budget_usd", "in_time", "in_budget", "price", "provider")
-        others = ("billed", "may_divide", "memory_format")
+        others = ("billed", "may_divide", "memory_format", "local_steps")
         further = {name: getattr(self, name) for name in ("plain", "keeping", "divided_layout")}
         return {
             **{name: getattr(self, name) for name in (*names, *others)},

@@ -18,6 +18,7 @@ from paceline.planning.ask.rentals import NODES, Rental, rentals
 from paceline.planning.ask.training_question import TrainingQuestion
 from paceline.planning.ask.upgrades import large, larger, upgrade_to, upgrades
 from paceline.planning.compare.image_order import faster_format
+from paceline.planning.compare.local_gain import local_gain
 from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import Goal
@@ -113,6 +114,7 @@ def ask(
         dropped=dropped,
         divided_layout=_layout(at, choice, divided) if divided and plain_choice is None else None,
         memory_format=faster_format(workload, choice.cluster, choice.strategy, predictor, choice.prediction),
+        local_steps=local_gain(workload, choice.cluster, choice.strategy, predictor, choice.prediction),
         may_divide=_may_divide(at, choice),
         lighter=() if job is None or cluster is None or (fits and not awkward) else _lighter(question, cluster, job),
         by_transport=steps_by_transport(predictor, workload, choice.cluster, choice.strategy),

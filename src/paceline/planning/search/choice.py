@@ -155,7 +155,7 @@ class Plan(Tabular):
         layouts: description of the search of divided layouts; empty without a search.
         layout: data for pictures of the best, if it divides the network.
         compression: description of the gain of compression.
-        memory_format: gain of another order of images, in words; empty without one.
+        memory_format: gain of another order of images, in words; empty without one. ``local_steps``: of local steps.
         ties: definition and order of ties, in words; empty if the best has none.
         notice: a warning about the answer; empty without one.
         why_not: answer about the strategy that the user named, in words. ``asked``: that strategy, if it exists.
@@ -188,6 +188,7 @@ class Plan(Tabular):
     may_not_fit: str = ""
     layouts: str = ""
     memory_format: str = ""
+    local_steps: str = ""
     layout: LayoutView | None = field(default=None, repr=False)
     listed: Mapping[str, Price | None] = field(default_factory=dict, repr=False)
 
@@ -224,6 +225,7 @@ class Plan(Tabular):
             "layouts": self.layouts,
             "compression": self.compression,
             "memory_format": self.memory_format,
+            "local_steps": self.local_steps,
             "ties": self.ties,
             "deciding": [run.to_json() for run in self.deciding],
             "may_not_fit": self.may_not_fit,

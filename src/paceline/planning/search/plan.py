@@ -17,6 +17,7 @@ from paceline.planning.compare.comparison import illegal, lacking
 from paceline.planning.compare.compression_worth import competing, compression_worth, meets_unranked
 from paceline.planning.compare.image_order import faster_format
 from paceline.planning.compare.layout_view import layout_view
+from paceline.planning.compare.local_gain import local_gain
 from paceline.planning.compare.scaling import scaling
 from paceline.planning.compare.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
 from paceline.planning.search.candidates import candidates, in_more_micro_steps
@@ -171,6 +172,7 @@ def plan(
         layout=layout_view(workload, best.cluster, best.strategy, predictor),
         compression=compression_worth(table if unranked else whole_table, unranked),
         memory_format=faster_format(workload, best.cluster, best.strategy, predictor, best.prediction),
+        local_steps=local_gain(workload, best.cluster, best.strategy, predictor, best.prediction),
         ties=tie_text(table, order),
         prices=_price_notes(listed),
         listed=listed,

@@ -83,7 +83,7 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     else:
         ends = f"{money(choice.usd_low)} to {money(choice.usd_high)}"
         yield Pair("costs", f"{money(choice.usd)} ({ends}){_sold(asked)}{_chance(asked.budget_usd, asked.in_budget, money)}")
-    yield Pair("also try", "; ".join(filter(None, (_divided(asked), asked.memory_format))))
+    yield Pair("also try", "; ".join(filter(None, (_divided(asked), asked.memory_format, asked.local_steps))))
     if asked.upgrades:
         yield GAP
         rows = [

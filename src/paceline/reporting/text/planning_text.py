@@ -89,6 +89,7 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics], commands: Sequence[str]) -> 
     yield GAP
     yield Paragraph(plan.compression)
     yield Paragraph(f"Also try {plan.memory_format}." if plan.memory_format else "")
+    yield Paragraph(f"Not ranked: {plan.local_steps}." if plan.local_steps else "")
     if plan.why_not:
         yield Paragraph(f"Why not: {plan.why_not}")
 

@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-all | test-faults | coverage | lint | docs | native | sanitize | fuzz-nic | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
+# make demo | test | test-long | test-all | test-torch | test-faults | coverage | lint | docs | native | sanitize | fuzz-nic | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(wildcard csrc/* csrc/nic/*)
 # Workers and the programs that they start share compiled modules; without, each would compile all of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test tests test-long test-all test-faults coverage lint docs native sanitize fuzz-nic aarch64 clean
+.PHONY: demo test tests test-long test-all test-torch test-faults coverage lint docs native sanitize fuzz-nic aarch64 clean
 
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
@@ -29,6 +29,16 @@ test-long: $(READY)
 # With the grids and studies, and other examples of every property. CI runs it every night.
 test-all: $(READY) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m ''
+
+# The training tests on another release of torch, in an environment of its own; the rest is that of .venv. Several GB.
+TORCH ?= 2.10.0
+ELSEWHERE := build/torch-$(TORCH)
+test-torch: $(READY)
+	test -x $(ELSEWHERE)/bin/python || $(PYTHON) -m venv $(ELSEWHERE)
+	$(ELSEWHERE)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' numpy
+	$(BIN)/python -c 'import site; print("$(CURDIR)/src", *site.getsitepackages(), sep="\n")' \
+	  > $$($(ELSEWHERE)/bin/python -c 'import site; print(site.getsitepackages()[0])')/zz-rest.pth
+	OMP_NUM_THREADS=1 $(ELSEWHERE)/bin/python -m pytest -q -p no:xdist tests/training
 
 # Lines of the packages without torch that their own tests run, of this process alone; below the floor of pyproject.toml it fails.
 LIGHT := $(addprefix tests/,strategy hardware calibration validation workload prediction planning scheduling market reporting)

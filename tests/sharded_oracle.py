@@ -48,7 +48,8 @@ class Oracle(ReduceScatter):
     """
 
     def __init__(self, module: Any, scale: Callable[[], float]) -> None:
-        (group,) = module._get_fsdp_state()._fsdp_param_groups
+        state = module._get_fsdp_state()
+        (group,) = getattr(state, "_fsdp_param_groups", None) or (state._fsdp_param_group,)  # before torch 2.13: one
         ranks = dist.get_world_size()
         trained = [p for p in group.fsdp_params if p.sharded_param.requires_grad]
         columns = sum(p.padded_sharded_param_size.numel() for p in trained)

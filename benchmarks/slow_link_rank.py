@@ -75,7 +75,7 @@ def rate(step: int, steps: int) -> float:
 def inner_optimizer(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
     """Return the optimizer of each worker: AdamW, or Muon for the matrices of the blocks and AdamW for the rest."""
     if name == "muon":
-        return paceline.Muon(model, lr=lr, adjust="match_rms_adamw", weight_decay=0.1)
+        return paceline.Muon(model, lr=lr)
     return torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.1)
 
 

@@ -132,7 +132,7 @@ def row(
         "compute_s": compute,
         "predicted_bytes": guess.wire_bytes_per_device * case["steps"],
         **{n: case[n] for n in ("socket_bytes", "metered_bytes", "train_loss", "loss")},
-        "fewer_bytes": dense / case["metered_bytes"] if dense else "",
+        "fewer_bytes": round(dense / case["metered_bytes"], 1) if dense else "",
     }
     if link != "loopback":  # whose rate nobody knows
         found |= {
@@ -149,7 +149,7 @@ def show(found: Mapping[str, Any]) -> None:
     predicted = f", predicted {found['predicted_s']:.4g} s" if "predicted_s" in found else ""
     print(
         f"  {found['network']:6} {found['link']:9} seed {found['seed']} {found['method']:13} loss {found['loss']:.4f};"
-        f" {found['metered_bytes']:,} bytes a worker ({found['fewer_bytes']:.3g} times fewer than dense),"
+        f" {found['metered_bytes']:,} bytes a worker (dense DDP: {found['fewer_bytes']} times as many),"
         f" predicted {found['predicted_bytes']:,}; step {found['step_s']:.4g} s{predicted}",
         flush=True,
     )

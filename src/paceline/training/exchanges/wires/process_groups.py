@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,8 @@ import torch.distributed as dist
 from paceline.nic.marking import marking
 from paceline.training.exchanges.wires.collectives import Soundness, Wire, collective
 from paceline.training.exchanges.wires.meter import Meter
+
+_RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 GroupKey = tuple[tuple[int, ...], float, bool]
 """Ranks and timeout of a group, and whether its sockets are marked for the network cards."""
@@ -57,7 +60,7 @@ def own_wire(
     key: GroupKey = (tuple(ranks), timeout_s, marked)
     offers: list[tuple[int, list[int]]] = [(0, [])] * dist.get_world_size(parent)
     with collective():
-        count = len(dist.distributed_c10d._world.pg_names)
+        count = _groups_named()
         dist.all_gather_object(offers, (count, list(pool.free.get(key, {}))), group=parent)
         of_rank = dict(zip(dist.get_process_group_ranks(parent), offers, strict=True))
         free = set[int].intersection(*(set(of_rank[rank][1]) for rank in ranks))
@@ -78,6 +81,12 @@ def own_wire(
     # Also at the interpreter's exit: a finalizer's objects, and so a group's threads, would be freed after everything else.
     weakref.finalize(wire, _release, pool, key, number, group, wire.soundness)
     return wire
+
+
+def _groups_named() -> int:
+    """Return the number that PyTorch puts into the name of the next group."""
+    world: Any = dist.distributed_c10d._world
+    return int(world.group_count) if _RELEASE >= (2, 14) else len(world.pg_names)
 
 
 def _release(pool: _GroupPool, key: GroupKey, number: int, group: dist.ProcessGroup, soundness: Soundness) -> None:

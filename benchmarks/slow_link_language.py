@@ -4,10 +4,11 @@
     python benchmarks/slow_link_language.py --data FOLDER --size 19M --links 100Mb/s 1Gb/s --steps 30 --out ROWS
     python benchmarks/slow_link_language.py --out ROWS --draw PICTURE
 
-ROWS is benchmarks/results/slow_link_language.csv, FOLDER has the books. Every case of a seed trains the same network from the same weights on the same bytes of the same books,
-with the same rate of the inner optimizer, and ends with the loss on the last tenth of the books. Compute is real: all hosts
-share this machine's processors, and so do the workers that exchange nothing, whose step the predictions know beside the link's
-nominal rate and the bytes that a method sends. No rate, interval or density was chosen in sight of a row.
+ROWS is benchmarks/results/slow_link_language.csv, FOLDER has the books. Every case of a seed trains the same network from the
+same weights on the same bytes of the same books, with the same rate of the inner optimizer, and ends with the loss on the last
+tenth of the books. Compute is real: all hosts share this machine's processors, and so do the workers that exchange nothing,
+whose step the predictions know beside the link's nominal rate and the bytes that a method sends. No rate, interval or density
+was chosen in sight of a row.
 """
 
 from __future__ import annotations

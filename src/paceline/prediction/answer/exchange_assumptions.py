@@ -250,6 +250,21 @@ def _local_steps(strategy: Strategy) -> Iterator[Assumption]:
         "of BatchNorm's statistics are not counted.",
         "Douillard et al. 2023, arXiv:2311.08105; Douillard et al. 2025, arXiv:2501.18512",
     )
+    if strategy.worker_devices > 1:
+        yield Assumption(
+            "exchange",
+            f"{strategy.worker_count} workers of {strategy.worker_devices} devices. Each adds dense gradients in every step, "
+            "during its backward pass. Every device exchanges its part of the pseudo-gradients with the same part of the other "
+            "workers.",
+            "Jaghouar et al. 2024, INTELLECT-1, arXiv:2412.01152: FSDP2 inside a worker of DiLoCo",
+        )
+    if local.round_deadline_s is not None:
+        yield Assumption(
+            "exchange",
+            "The deadline for late workers is not in the step: all are taken to arrive within it. --mtbf counts its waits for "
+            "failed ones.",
+            "Douillard et al. 2026, arXiv:2604.21428",
+        )
 
 
 def _local_overlap(strategy: Strategy, overlap: bool) -> Assumption:

@@ -11,7 +11,7 @@ from paceline.errors import UserError, shown
 from paceline.hardware.placement import nodes_text
 from paceline.memory_timeline import BEYOND, OUTSIDE, MemoryTimeline, fullest, of_rank
 from paceline.prediction.step.memory import FRAGMENTED, Fit
-from paceline.prediction.step.waits import OVERLAP_LOSS
+from paceline.prediction.step.waits import BETWEEN, LANE, OVERLAP_LOSS
 from paceline.record import Metrics
 from paceline.strategy.choices.choice_values import Name
 from paceline.strategy.frameworks import LEVELS
@@ -240,16 +240,20 @@ def _critical_path(p: Prediction) -> str:
     divided = any(p.strategy.get(name, 1) != 1 for name in WITHIN_LAYER)
     if p.exposed.get("pipeline bubble", 0.0) > 0 or divided:
         return _path_on_a_mesh(p, update.start_s)
-    last = max((e for e in p.timeline if e.lane not in ("compute", "wait")), key=lambda e: e.end_s)
+    between = sum(e.duration_s for e in p.timeline if (e.lane, e.name) == (LANE, BETWEEN))
+    last = max(
+        (e for e in p.timeline if e.lane not in ("compute", LANE) and e.name != BETWEEN), key=lambda e: e.end_s, default=update
+    )
     after = update.start_s - backward
-    within = p.exposed_comm_s - after
+    within = p.exposed_comm_s - between - after
     waiting = f"; {format_seconds(within)} of this time they wait for the exchange" if within > 1e-3 * p.step_time_s else ""
-    lost = p.overlap_loss_s
+    lost = min(p.overlap_loss_s, after)
+    others = f" After its step a worker waits {format_seconds(between)} for the others, in the mean." if between else ""
     both = f", and {format_seconds(lost)} are lost because compute and exchange ran at once" if lost else ""
     return (
         f"forward and backward take {format_seconds(backward)}{waiting}. Then {format_seconds(after - lost)} of the exchange "
-        f"are exposed (the last part is {last.name}){both}. The optimizer starts at {format_seconds(update.start_s)}. "
-        f"The bottleneck is {p.bottleneck}."
+        f"are exposed (the last part is {last.name}){both}. The optimizer starts at {format_seconds(update.start_s)}."
+        f"{others} The bottleneck is {p.bottleneck}."
     )
 
 

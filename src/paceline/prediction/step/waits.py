@@ -14,6 +14,8 @@ LANE = "wait"
 BUBBLE = "pipeline bubble"
 OVERLAP_LOSS = "overlap loss"
 """Name of the time that compute and collectives lose by running at once, drawn after their end."""
+BETWEEN = "exchange between workers"
+"""Name of the mean wait for the workers of local steps, after the optimizer."""
 _ROUNDING = 1e-10
 """Share of a step below which a gap is a rounding error."""
 

@@ -25,13 +25,12 @@ from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.passes.compute import Resource, Seconds
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import PassTimes, StepModel, WholeStep
-from paceline.prediction.step.waits import LANE, wait
+from paceline.prediction.step.waits import BETWEEN, LANE, wait
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 OUTER_STEP = "outer step"
-BETWEEN = "exchange between workers"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from paceline.training.attach.attach import attach
     from paceline.training.attach.attach_local import attach_local
     from paceline.training.attach.attach_options import AttachOptions
+    from paceline.training.attach.peers.peers import Peers
     from paceline.training.optimizers import LAMB, LARS
     from paceline.training.optimizers.muon import Muon
     from paceline.training.optimizers.one_bit import OneBitAdam, OneBitLamb
@@ -45,6 +46,7 @@ _HOME = {
     "OneBitLamb": "paceline.training.optimizers.one_bit",
     "Parallelism": "paceline.strategy",
     "PayloadError": "paceline.codecs",
+    "Peers": "paceline.training.attach.peers.peers",
     "Prediction": "paceline.prediction",
     "Predictor": "paceline.prediction",
     "ReplicasDiverged": "paceline.errors",
@@ -77,6 +79,7 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "OneBitLamb",
     "Parallelism",
     "PayloadError",
+    "Peers",
     "Prediction",
     "Predictor",
     "ReplicasDiverged",

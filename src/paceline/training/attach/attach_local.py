@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 import torch.distributed as dist
 from torch import nn
@@ -20,11 +20,39 @@ from paceline.training.attach.attach_options import AttachOptions, check_runs
 from paceline.training.attach.consistency import agree
 from paceline.training.attach.local.local_steps import LocalSync
 from paceline.training.attach.local.worker_ranks import Seat, peers_of, reshard, seat_of
+from paceline.training.attach.peers.peer_sync import PeerSync
+from paceline.training.attach.peers.peers import Peers, check_local
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec, numbered
 
 _LOCAL = [f.name for f in fields(LocalSteps)]
-_attached: weakref.WeakKeyDictionary[nn.Module, weakref.ref[LocalSync]] = weakref.WeakKeyDictionary()
+_attached: weakref.WeakKeyDictionary[nn.Module, weakref.ref[LocalSync | PeerSync]] = weakref.WeakKeyDictionary()
 """The exchange of each model, while somebody holds it."""
+
+
+@overload
+def attach_local(
+    model: nn.Module,
+    exchange: str | GradientExchange = "dense",
+    options: AttachOptions | None = None,
+    *,
+    local: LocalSteps | None = None,
+    process_group: dist.ProcessGroup | None = None,
+    peers: None = None,
+    **keywords: Unpack[LocalKeywords],
+) -> LocalSync: ...
+
+
+@overload
+def attach_local(
+    model: nn.Module,
+    exchange: str | GradientExchange = "dense",
+    options: AttachOptions | None = None,
+    *,
+    local: LocalSteps | None = None,
+    process_group: dist.ProcessGroup | None = None,
+    peers: Peers,
+    **keywords: Unpack[LocalKeywords],
+) -> PeerSync: ...
 
 
 def attach_local(
@@ -34,8 +62,9 @@ def attach_local(
     *,
     local: LocalSteps | None = None,
     process_group: dist.ProcessGroup | None = None,
+    peers: Peers | None = None,
     **keywords: Unpack[LocalKeywords],
-) -> LocalSync:
+) -> LocalSync | PeerSync:
     """Train every worker alone, and average the changes of the weights every ``sync_every`` steps (DiLoCo, Local SGD).
 
     The script keeps its model as it is, without DistributedDataParallel, and calls ``step()`` after its optimizer's step::
@@ -60,11 +89,12 @@ def attach_local(
             step: ``diloco``, ``sparseloco`` (``LOCAL_RECIPES``). Keywords replace choices of a recipe.
         options: seed, checks and time limit; ``check_every`` counts exchanges.
         local: interval of exchanges, and the outer step. Rate 1 without momentum is Local SGD: the mean of the weights.
-        process_group: all ranks of all workers; None: all ranks.
+        process_group: all ranks of all workers; None: all ranks. With ``peers``: the ranks of this site, which are one worker.
+        peers: other sites, each a job of its own, that come and go. The exchange is then among those that are there.
         keywords: fields of ``LocalSteps``, such as ``sync_every``, and of ``AttachOptions``; they replace those of the values.
 
     Returns:
-        The exchange of the model. Keep its ``state_dict()`` of every rank in your checkpoints.
+        The exchange of the model; a ``PeerSync`` with peers. Keep its ``state_dict()`` of every rank in your checkpoints.
 
     Raises:
         UserError: an unknown name, an illegal value, a compression that local steps cannot take, a model that has local steps
@@ -87,7 +117,11 @@ def attach_local(
         changes = {name: value for name, value in keywords.items() if name not in _LOCAL}
         run = AttachOptions.everywhere("attach_local", options, changes, _LOCAL)
         wanted = _exchange(exchange, dist.get_world_size(group))
-        _check_workers(steps)
+        if peers is None:
+            _check_workers(steps)
+        else:
+            model = _inside(model)  # a site is one worker, which may hold its replicas by DistributedDataParallel
+            check_local(steps, wanted, model)
         steps.check_compression(wanted.description)
         steps.check_residuals(wanted.description)
         tensors = _trained(model)
@@ -104,8 +138,13 @@ def attach_local(
     if illegal is not None:
         raise illegal
     assert seat is not None, "legal arguments"
-    sync = LocalSync(_inside(model), wanted, steps, tensors, run, group, seat, peers_of(seat, group))
-    _attached[_inner(_inside(model))] = weakref.ref(sync)
+    inside = _inside(model)
+    sync: LocalSync | PeerSync
+    if peers is None:
+        sync = LocalSync(inside, wanted, steps, tensors, run, group, seat, peers_of(seat, group))
+    else:
+        sync = PeerSync(inside, wanted, steps, tensors, run, group, peers)
+    _attached[_inner(inside)] = weakref.ref(sync)
     return sync
 
 

@@ -1,0 +1,390 @@
+"""Local steps of a peer: it trains alone, and exchanges with the peers that are there at each of its rounds."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from paceline.errors import LostRank, UserError
+from paceline.strategy import GradientExchange, LocalSteps
+from paceline.training.attach.attach_options import AttachOptions
+from paceline.training.attach.consistency import CODE, code_version
+from paceline.training.attach.local.local_fragments import Fragment
+from paceline.training.attach.peers.peer_exchange import NO_RESIDUALS, Mean, PeerChange, PeerExchange, Residuals
+from paceline.training.attach.peers.peer_groups import PeerGroup
+from paceline.training.attach.peers.peer_state import PeerState, load, state_of
+from paceline.training.attach.peers.peer_store import POLL_S, PeerStore
+from paceline.training.attach.peers.peers import Peers
+from paceline.training.attach.peers.rounds import COMMITTED, Attempt, Rounds
+from paceline.training.attach.peers.shared_weights import SharedWeights
+from paceline.training.attach.peers.site import SiteRanks
+from paceline.training.attach.peers.transfer import PeerCall, fetch, serve
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.wires.meter import Meter
+
+_log = logging.getLogger("paceline")
+FAILURES = 3
+"""Failed attempts in a row, with every member alive, after which a peer gives up."""
+
+
+class PeerSync:
+    """Exchange of a peer's pseudo-gradients; call ``step`` after every step of the optimizer.
+
+    Attributes:
+        gradient_exchange: compression and exchange; ``local``: how often and with which outer step.
+        tensors: exchanged tensors, in ``named_parameters()`` order; ``dense``: names of those sent as fp32, with the reason.
+        step_number: local steps so far. ``shared``: the shared weights.
+        members: names of the peers of the last exchange. ``meter``: bytes and events of it.
+        left_behind: how often the others' outer step came before this peer. ``dropped``: how often its change was lost by that.
+        returned: how often this peer went back to the shared weights because its own change was NaN or infinite.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        gradient_exchange: GradientExchange,
+        local: LocalSteps,
+        tensors: Mapping[str, TensorSpec],
+        options: AttachOptions,
+        site: dist.ProcessGroup,
+        peers: Peers,
+    ) -> None:
+        self.gradient_exchange, self.local, self.options, self.peers = gradient_exchange, local, options, peers
+        self.tensors, self.step_number, self.trained = list(tensors.values()), 0, False
+        self.left_behind = self.dropped = self.returned = 0
+        self.members: list[str] = []
+        self.dense = dict(gradient_exchange.description.dense(self.tensors))
+        self._site = SiteRanks(site, next(model.parameters()).device)
+        self._site.spread(model)
+        parameters = dict(model.named_parameters())
+        weights = [parameters[t.name] for t in self.tensors]
+        self.fragment = Fragment(self.tensors, weights, Layout(self.tensors, self.dense), local)
+        self.buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
+        self.shared = SharedWeights(self.fragment, self.flat_buffers(), local)
+        self.residuals: Residuals = NO_RESIDUALS
+        self.meter = Meter(0)
+        self._exchange = PeerExchange(gradient_exchange, local, options, self.fragment)
+        self._group: PeerGroup | None = None
+        self._meeting: PeerStore | None = None
+        self._rounds: Rounds | None = None
+        self._joined = self._over = False
+
+    def __str__(self) -> str:
+        described = self.gradient_exchange.description
+        late = self.local.round_deadline_s
+        waits = "waits for every live peer" if late is None else f"waits {late:g} s for late peers"
+        return f"{self.local.title}; {described.title} over {self.gradient_exchange.exchange}; {waits}"
+
+    @property
+    def outer_step(self) -> int:
+        """Number of the outer step whose result this peer has."""
+        return self.shared.outer_step
+
+    def join(self) -> None:
+        """Meet the others, and take their shared weights unless this peer has them. The first ``step`` does it too.
+
+        Raises:
+            UserError: the store does not answer; the others have other settings; the state loaded here is newer than theirs.
+            LostRank: too few peers come in time; the store or all peers are lost.
+        """
+        if self._joined or self._over:
+            return
+        self._joined = True
+        if self._site.together(self._join, self.shared):
+            self._take()
+
+    def step(self) -> bool:
+        """Count a step of the optimizer. After ``sync_every`` of them exchange with the peers that are there.
+
+        Returns:
+            True if this peer took part in an outer step.
+
+        Raises:
+            LostRank: the store does not answer, too few peers come, or exchanges fail though all peers are alive.
+        """
+        self._refuse_finished()
+        self.join()
+        self.step_number += 1
+        self.trained = True
+        if self.step_number % self.local.sync_every:
+            return False
+        return self._take_outer_step()
+
+    def finish(self) -> None:
+        """Exchange what was learned since the last exchange, and leave. The model has the shared weights then."""
+        if self._over:
+            return
+        self.join()
+        if self.trained:
+            self._take_outer_step()
+        self._take()
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave the run, so that the others no longer wait for this peer. If only it has the newest shared weights, it first
+        waits for another that fetches them."""
+        if self._over:
+            return
+        self._over = True
+        if self._meeting is None or self._rounds is None:
+            return
+        meeting, rounds, step = self._meeting, self._rounds, self.outer_step
+        with meeting.answering():
+            meeting.wait_until(
+                lambda: not meeting.expected() - {meeting.number} or rounds.newest(step) > step or rounds.holders(step),
+                self.options.timeout_s,
+            )
+        meeting.leave()
+        self._group = None
+
+    @contextmanager
+    def shared_weights(self) -> Iterator[None]:
+        """Give the model the shared weights and buffers of the last outer step within the block."""
+        own, buffers = [w.clone() for w in self.fragment.weights], self.flat_buffers()
+        self._take()
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for w, before in zip(self.fragment.weights, own, strict=True):
+                    w.copy_(before)
+            self.set_buffers(buffers)
+
+    def state_dict(self) -> PeerState:
+        """Return the state of this peer for resumption. Each peer saves its own, with its optimizer's."""
+        return state_of(self)
+
+    def load_state_dict(self, state: PeerState) -> None:
+        """Continue from a state of ``state_dict``, before the first ``step``. It sets the model's weights and buffers.
+
+        Raises:
+            UserError: not such a state, or the state has other settings or tensors; this peer has joined already.
+        """
+        if self._joined:
+            raise UserError("this peer has joined already", "call load_state_dict before join() and the first step()")
+        load(self, state)
+
+    # A round.
+
+    def _take_outer_step(self) -> bool:
+        took = self._site.together(self._round, self.shared)
+        self.trained = False
+        self._take()
+        return took
+
+    def _round(self) -> bool:
+        """Contribute to the next outer step. Returns False if the others' steps have left this peer's change too old."""
+        assert self._meeting is not None and self._rounds is not None
+        meeting, rounds, base, failures = self._meeting, self._rounds, self.shared.outer_step, 0
+        with meeting.answering():
+            change = self._change()
+            while True:
+                newest = rounds.newest(self.shared.outer_step)
+                if newest > self.shared.outer_step:
+                    self._catch_up(newest)
+                    continue
+                if self.shared.outer_step - base > self.local.max_age:
+                    self.dropped += change.contributes
+                    self.members = []
+                    return False
+                known = ("", ()) if self._group is None else (self._group.key, self._group.members)
+                attempt = rounds.gather(self.shared.outer_step + 1, change.contributes, known)
+                mean = self._attempt(attempt, change)
+                if mean is not None:
+                    self._apply(attempt, mean, change)
+                    return True
+                failures += meeting.number in attempt.members and all(map(meeting.lives, attempt.members))
+                if failures >= FAILURES:
+                    raise LostRank(
+                        f"{failures} exchanges failed though every peer is alive: a link between two of them is cut or too "
+                        f"slow for timeout_s; the last one {rounds.verdict(attempt)}"
+                    )
+
+    def _change(self) -> PeerChange:
+        """Return this peer's change since its last exchange; zeros if it is NaN or infinite."""
+        device = self.fragment.anchor.device
+        difference = self.fragment.difference(torch.empty_like(self.fragment.anchor)).cpu()
+        buffers = self.flat_buffers()
+        finite = is_finite(difference) and is_finite(buffers)
+        if self.trained and not finite:
+            self.returned += 1
+            _log.warning(
+                "step %d: this peer's change is NaN or infinite; the others go on without it, and it returns to the shared "
+                "weights. Your optimizer's own state may hold such values: reset it",
+                self.step_number,
+            )
+        if not finite:
+            difference, buffers = torch.zeros_like(difference), torch.zeros_like(buffers)
+        contributes = self.trained and finite
+        return PeerChange(difference=difference, buffers=buffers.to(device), residuals=self.residuals, contributes=contributes)
+
+    def _attempt(self, attempt: Attempt, change: PeerChange) -> Mean | None:
+        """Exchange in an attempt, if this peer is one of its members. Returns None if it failed, or took place without it."""
+        assert self._meeting is not None and self._rounds is not None
+        meeting, rounds, own = self._meeting, self._rounds, self._meeting.number
+        task: PeerCall | None = None
+        if own in attempt.members:
+            task = PeerCall(partial(self._exchange, attempt, own, change, self._group, meeting.store.clone()))
+        told = task is None
+        while not (verdict := rounds.verdict(attempt)):
+            if not told and task is not None and not task.is_alive():
+                told = True
+                if task.error is None:
+                    rounds.succeed(attempt)
+                else:
+                    rounds.fail(attempt, f"{type(task.error).__name__}: {task.error}".splitlines()[0][:150])
+                continue
+            meeting.check()
+            time.sleep(POLL_S)
+        if verdict == COMMITTED:
+            rounds.commit(attempt)
+            return task.result if task is not None else None
+        self._group = None
+        if task is not None:
+            _log.warning("outer step %d: an exchange %s; those that are there try again", attempt.outer_step, verdict)
+            if task.error is not None and not isinstance(task.error, LostRank) and type(task.error) is not RuntimeError:
+                raise task.error
+        return None
+
+    def _apply(self, attempt: Attempt, mean: Mean, change: PeerChange) -> None:
+        """Take the outer step of a committed attempt. All members have the same mean."""
+        assert self._meeting is not None
+        self._group, self.meter, self.residuals = mean.group, mean.meter, mean.residuals
+        self.members = [self._meeting.named([n]) for n in attempt.members]
+        self.meter.nonfinite_steps = self.returned
+        if not attempt.contributors or not mean.finite:
+            self.shared.give_up()
+            return
+        device = self.fragment.anchor.device
+        buffers = mean.buffers.to(device)
+        self.shared.move(mean.difference.to(device), buffers, attempt.contributors, attempt.peers)
+
+    def _catch_up(self, newest: int) -> None:
+        """Take the shared weights of the newest outer step from a peer that has them."""
+        assert self._meeting is not None and self._rounds is not None
+        meeting, rounds = self._meeting, self._rounds
+        self.left_behind += 1
+        if self.local.max_age:
+            rounds.announce(newest + 1)
+        for step in range(newest, self.shared.outer_step, -1):
+            for holder in rounds.holders(step):
+                try:
+                    self.shared.adopt(fetch(meeting, holder, self.shared, self.options.timeout_s), newest)
+                except LostRank as lost:
+                    meeting.check()
+                    _log.warning("%s; another one is asked", lost)
+                    continue
+                if step < newest:
+                    _log.warning("outer steps %d to %d are lost with all peers that had them", step + 1, newest)
+                rounds.hold(self.shared.outer_step)
+                return
+        if self.shared.outer_step < 0:
+            raise LostRank("no live peer has the shared weights: start all peers again with their saved states")
+        _log.warning("outer steps %d to %d are lost with all peers that had them", self.shared.outer_step + 1, newest)
+        self.shared.relabel(newest)
+        rounds.hold(newest)
+
+    # Joining.
+
+    def _join(self) -> bool:
+        """Meet the others. Returns True if the shared weights are others' than before."""
+        loaded, digest = self.shared.outer_step, self.shared.digest()
+        meeting = self._meeting = PeerStore(self.peers, self.options.timeout_s)
+        rounds = self._rounds = Rounds(meeting, self.peers.min_peers, self.local.round_deadline_s, self.options.timeout_s)
+        serve(meeting, self.shared, self.options.timeout_s)
+        with meeting.answering():
+            self._refuse_other_settings(meeting)
+            meeting.note("registered", json.dumps([meeting.number, loaded, digest]))
+            first = meeting.wait_until(partial(_beginning, meeting, self.peers.min_peers), self.options.timeout_s)
+            if not first:
+                raise LostRank(
+                    f"fewer than min_peers {self.peers.min_peers} peers came within {self.options.timeout_s:g} s: start them"
+                )
+            begun = json.loads(first)
+            newest = rounds.newest(begun["outer_step"])
+            if loaded > newest:
+                raise UserError(
+                    f"the state loaded here is of outer step {loaded}, the peers are at {newest}",
+                    "leave the state out, or start all peers again with their states",
+                )
+            same = loaded == newest == begun["outer_step"] and digest == begun["digest"]
+            if not same and begun["holder"] == meeting.number:
+                same = newest == loaded
+            if not same:
+                self.shared.relabel(-1)
+                self._hold_first(begun)
+                self._catch_up(newest)
+                self.left_behind = 0
+            else:
+                rounds.hold(newest)
+            meeting.activate()
+        return not same
+
+    def _hold_first(self, begun: Mapping[str, Any]) -> None:
+        """Wait until the peer that began the run has told that it holds its shared weights."""
+        assert self._meeting is not None
+        meeting, key = self._meeting, f"holders/{begun['outer_step']}"
+        meeting.wait_until(lambda: meeting.lines(key) or not meeting.lives(begun["holder"]), self.options.timeout_s)
+
+    def _refuse_other_settings(self, meeting: PeerStore) -> None:
+        """Raise UserError if this peer has other settings than the first one."""
+        layout = [[t.name, list(t.shape)] for t in self.tensors]
+        own = {
+            "exchange": self.gradient_exchange.to_json(),
+            "local steps": asdict(self.local),
+            "seed": self.options.seed,
+            "check_every": self.options.check_every,
+            "tensors": layout,
+            CODE: code_version(),
+        }
+        theirs = json.loads(meeting.first("settings", json.dumps(own)))
+        own = json.loads(json.dumps(own))
+        differing = [name for name in own if own[name] != theirs.get(name)]
+        if differing:
+            shown = (name if name == "tensors" else f"{name} {own[name]}, theirs {theirs.get(name)}" for name in differing)
+            raise UserError(f"this peer has other settings than the run: {'; '.join(shown)}", "start all peers with the same")
+
+    def _refuse_finished(self) -> None:
+        if self._over:
+            raise UserError("this peer has left the run", "call step() before finish() and leave()")
+
+    # Weights.
+
+    def _take(self) -> None:
+        self.fragment.take()
+        self.set_buffers(self.shared.buffers)
+
+    def flat_buffers(self) -> torch.Tensor:
+        """Return all averaged buffers as one fp32 tensor."""
+        flat = [b.detach().reshape(-1).float() for b in self.buffers.values()]
+        return torch.cat(flat) if flat else torch.zeros(0, dtype=torch.float32)
+
+    @torch.no_grad()
+    def set_buffers(self, flat: torch.Tensor) -> None:
+        """Set the averaged buffers."""
+        for buffer, part in zip(self.buffers.values(), flat.split([b.numel() for b in self.buffers.values()]), strict=True):
+            buffer.copy_(part.view(buffer.shape))
+
+
+def _beginning(meeting: PeerStore, min_peers: int) -> str:
+    """Return whose shared weights the run begins with: the newest of the peers that came first. Empty if too few have come."""
+    begun = meeting.value("begun")
+    if begun:
+        return begun
+    came = [json.loads(line) for line in meeting.lines("registered")]
+    live = [item for item in came if meeting.lives(item[0])]
+    if len(live) < min_peers:
+        return ""
+    number, step, digest = min(live, key=lambda item: (-item[1], item[0]))
+    return meeting.first("begun", json.dumps({"holder": number, "outer_step": step, "digest": digest}))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from paceline.training.exchanges.wires.collectives import ALL_GATHER
 from paceline.training.optimizers.muon.matrices import Piece
-from paceline.training.optimizers.muon.newton_schulz import NewtonSchulz
+from paceline.training.optimizers.muon.newton_schulz import NewtonSchulz, chunk
 from paceline.training.optimizers.muon.ownership import owners, rounds
 from paceline.training.optimizers.muon.placement import Box, Holders, box, elements, inside, meet
 
@@ -86,7 +86,13 @@ class MatrixExchange:
             parts = tuple(meet(whole, held) for held in boxes[index])
             jobs.append(Assignment(index, piece, whole, *holders.place(rank), parts))
         self.boxes = [found[holders.shard] for found in boxes]
-        self.rounds = [[jobs[i] for i in members] for members in rounds([m * n for m, n in shapes], owned, bucket)]
+        sizes = [rows * columns for rows, columns in shapes]
+        order = list(range(len(jobs)))
+        if len(holders.ranks) == 1 and tensors:  # no exchange: small rounds of one shape keep temporaries in the cache
+            bucket = min(bucket, chunk(tensors[0][0].device))
+            order = sorted(order, key=lambda i: sorted(shapes[i]))
+        planned = rounds([sizes[i] for i in order], [owned[i] for i in order], bucket)
+        self.rounds = [[jobs[order[i]] for i in members] for members in planned]
 
     @property
     def flops(self) -> int:

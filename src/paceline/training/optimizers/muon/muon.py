@@ -297,7 +297,7 @@ class Muon(torch.optim.Optimizer):
             [local(state["exp_avg_sq"]) for state in states],
             [],
             [state["step"] for state in states],
-            foreach=True,
+            foreach=True,  # whose bits do not depend on the shards, unlike those of the fused kernel on CPUs
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,

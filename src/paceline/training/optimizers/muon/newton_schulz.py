@@ -21,8 +21,13 @@ STEPS, EPS = 5, 1e-7
 SEGMENT = 3
 """Steps of the Gram form before the next Gram matrix is computed from the iterate: errors grow by at most a^4 = 141."""
 PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}
-CHUNK = 1 << 24
-"""Elements of a batch: bounds the temporaries (32 MB of bf16 each)."""
+CHUNK, CPU_CHUNK = 1 << 24, 1 << 20
+"""Elements of a batch on accelerators and on CPUs, where large temporaries leave the cache and are mapped anew each time."""
+
+
+def chunk(device: torch.device) -> int:
+    """Return the elements of a batch on a device."""
+    return CPU_CHUNK if device.type == "cpu" else CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class NewtonSchulz:
             batches.setdefault((small, large), []).append(index)
         results: list[Tensor] = list(matrices)
         for (small, large), indices in batches.items():
-            most = max(1, CHUNK // max(1, small * large))
+            most = max(1, chunk(matrices[indices[0]].device) // max(1, small * large))
             for first in range(0, len(indices), most):
                 part = indices[first : first + most]
                 batch = torch.empty(len(part), small, large, dtype=self.dtype, device=matrices[part[0]].device)

@@ -21,6 +21,7 @@ from typing import Any
 import lab_cases
 from rows import append, read
 
+from paceline.strategy.local.local_recipes import local_recipe
 from paceline.workload import Workload
 
 COLUMNS = (
@@ -62,23 +63,27 @@ EVERY = 15
 
 def cases(every: int) -> list[dict[str, Any]]:
     """Return the methods, workers that exchange nothing first."""
-    chunks = {"density": 64 / 4096, "chunk": 4096, "value_bits": 2}
+    alone = {"method": "alone", "compression": "dense", "local": {"sync_every": NEVER}, "steps": 2 * every}
     return [
-        {"method": "alone", "compression": "dense", "local": {"sync_every": NEVER}},
-        {"method": "alone, Muon", "compression": "dense", "local": {"sync_every": NEVER}, "inner": "muon"},
+        alone,
+        {**alone, "method": "alone, Muon", "inner": "muon"},
         {"method": "dense DDP", "compression": "dense"},
         {"method": "int8 DDP", "compression": "int8"},
         {"method": "TernGrad DDP", "compression": "terngrad"},
-        {"method": "DiLoCo", "compression": "dense", "local": {"sync_every": every}},
-        {"method": "DiLoCo int8", "compression": "int8", "local": {"sync_every": every}},
-        {
-            "method": "SparseLoCo",
-            "compression": "topk",
-            "options": chunks,
-            "local": {"sync_every": every, "outer_lr": 1.0, "outer_momentum": 0.0, "residual_decay": 0.95},
-        },
-        {"method": "MuLoCo", "compression": "int4", "local": {"sync_every": every}, "inner": "muon"},
+        by_recipe("DiLoCo", "diloco", every),
+        {**by_recipe("DiLoCo int8", "diloco", every), "compression": "int8"},
+        by_recipe("SparseLoCo", "sparseloco", every),
+        by_recipe("MuLoCo", "muloco", every),
     ]
+
+
+def by_recipe(method: str, name: str, every: int) -> dict[str, Any]:
+    """Return a published recipe of local steps as a case, with another interval."""
+    recipe = local_recipe(name)
+    outer = ("outer_lr", "outer_momentum", "residual_decay")
+    local = {"sync_every": every, **{name: recipe.choices[name] for name in outer if name in recipe.choices}}
+    case = {"method": method, "compression": recipe.choices["compression"], "local": local, "inner": recipe.optimizer}
+    return {**case, "options": dict(recipe.choices.get("options", {}))}
 
 
 def measure(link: str, seed: int, o: argparse.Namespace) -> list[dict[str, Any]]:

@@ -56,11 +56,11 @@ def windows(tokens: Tensor, starts: Tensor, context: int) -> tuple[Tensor, Tenso
     return both[:, :-1], both[:, 1:]
 
 
-def batches(tokens: Tensor, spec: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(tokens: Tensor, spec: dict[str, Any], steps: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield this rank's windows of every step: the same for all cases of a seed."""
     generator = torch.Generator().manual_seed(1000 * spec["seed"] + dist.get_rank())
     context = spec["size"]["context"]
-    for _ in range(spec["steps"]):
+    for _ in range(steps):
         yield windows(tokens, torch.randint(len(tokens) - context - 1, (spec["batch"],), generator=generator), context)
 
 
@@ -86,7 +86,7 @@ def run(case: dict[str, Any], spec: dict[str, Any], prepared: tuple[Tensor, Tens
     model = network(spec["size"])
     exchange = GradientExchange(case["compression"], case.get("exchange", ""), options=case.get("options", {}))
     local = case.get("local", {})
-    every = local.get("sync_every", 1)
+    every, steps = local.get("sync_every", 1), case.get("steps", spec["steps"])
     sync = hook = None
     trained: nn.Module = model
     if local:
@@ -95,11 +95,11 @@ def run(case: dict[str, Any], spec: dict[str, Any], prepared: tuple[Tensor, Tens
         trained = DistributedDataParallel(model)
         hook = paceline.attach(trained, exchange, seed=spec["seed"])
     optimizer = inner_optimizer(case.get("inner", "adamw"), model, spec["lr"])
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, spec["steps"]))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps))
     ends, metered, losses = [0.0], [0], []
     dist.barrier()
     before, start = sent_bytes(), time.perf_counter()
-    for x, y in batches(train, spec):
+    for x, y in batches(train, spec, steps):
         if hook is not None:
             hook.meter.begin_step()
         loss = cross_entropy(trained(x)[0].flatten(0, 1), y.flatten())

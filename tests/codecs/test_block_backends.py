@@ -24,7 +24,7 @@ CHUNK = 1 << 16
 """Elements that one thread takes at a time (csrc/pool.h)."""
 RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 BLOCKED = st.builds(
-    lambda n, b: codecs.get(n, block=b), st.sampled_from(["int8", "int4", "sign"]), st.sampled_from([64, 1024, CHUNK])
+    lambda n, b: codecs.get(n, block=b), st.sampled_from(["int8", "int4", "fp8", "sign"]), st.sampled_from([64, 1024, CHUNK])
 )
 TOPK = st.builds(
     lambda d, v: codecs.get("topk", density=d, value_bits=v),
@@ -120,7 +120,7 @@ def test_any_body_is_decoded_as_by_the_reference_or_refused(isa, codec, n, seed,
 
 @settings(max_examples=3 * settings.default.max_examples)
 @given(
-    st.sampled_from(["int8", "int4", "sign", "topk"]),
+    st.sampled_from(["int8", "int4", "fp8", "sign", "topk"]),
     st.binary(max_size=200),
     st.binary(min_size=8, max_size=8),
     st.integers(0, 900),
@@ -137,7 +137,7 @@ def test_any_payload_is_decoded_or_refused(name, body, parameters, count):
                 assert codecs.decode(bo.sealed(codec, claimed, data)).size == claimed
 
 
-@pytest.mark.parametrize("name", ["int8", "int4", "sign", "topk"])
+@pytest.mark.parametrize("name", ["int8", "int4", "fp8", "sign", "topk"])
 def test_any_form_of_input_gives_the_same_bytes(name):
     codec, x = codecs.get(name), bo.gradient("normal", 3001, 1)
     wanted = codecs.encode(codec, x, counter.key(1, 0), start=5).tobytes()
@@ -164,7 +164,7 @@ def heap() -> int:
 
 
 @pytest.mark.everyday("1-int8", "2-int8")
-@pytest.mark.parametrize("name", ["int8", "int4", "sign", "topk"])
+@pytest.mark.parametrize("name", ["int8", "int4", "fp8", "sign", "topk"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_warm_call_allocates_nothing_of_the_tensors_size(name, threads):
     codecs.set_threads(threads)

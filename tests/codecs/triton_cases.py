@@ -14,6 +14,7 @@ from paceline.codecs import ADD, SET, SUBTRACT, PayloadError, arrays, backends, 
 from paceline.codecs import triton as gpu
 from paceline.codecs.reference import bursts
 from paceline.codecs.reference.dense import Bf16, Fp32
+from paceline.codecs.reference.fp8 import Fp8
 from paceline.codecs.reference.inceptionn import Inceptionn
 from paceline.codecs.reference.inceptionn_scaled import InceptionnScaled
 from paceline.codecs.reference.integer import Int4, Int8
@@ -45,6 +46,8 @@ MIXED = [
     Int8(block=64),
     Int4(block=64),
     Sign(block=64),
+    Fp8(),
+    Fp8(block=64),
     Inceptionn(),
     Inceptionn(bound=2.0**-15),
     InceptionnScaled(),

@@ -52,6 +52,7 @@ DEFAULTS = {
     "inceptionn-scaled": {"bound": 2.0**-6},  # docs/compression.md
     "int8": {"block": 1024},
     "int4": {"block": 1024},
+    "fp8": {"block": 1024},
     "sign": {"block": 1024},
     # Lin et al. 2018 send 0.1 to 1 %
     "topk": {"density": 0.01, "value_bits": 32, "chunk": 0, "momentum": 0, "warmup_steps": 0},

@@ -78,6 +78,7 @@ def test_described_bytes_hold_the_codecs_own(name, count):
         ("int8", {}, 8 + 32 / 1024),
         ("int8", {"block": 256}, 8 + 32 / 256),
         ("int4", {"block": 64}, 4.5),
+        ("fp8", {"block": 128}, 8 + 32 / 128),
         ("sign", {}, 1 + 32 / 1024),
         ("topk", {"density": 0.25}, 1 + 8),
         ("topk", {"density": 0.0001, "value_bits": 16}, 0.0001 * (16 + 17) + 2**-16),

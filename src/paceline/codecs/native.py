@@ -18,6 +18,7 @@ from paceline.codecs.threads import threads
 
 if TYPE_CHECKING:
     from paceline.codecs.reference.dense import Bf16, Fp32
+    from paceline.codecs.reference.fp8 import Fp8
     from paceline.codecs.reference.inceptionn import Inceptionn
     from paceline.codecs.reference.inceptionn_scaled import InceptionnScaled
     from paceline.codecs.reference.integer import Int4, Int8, Integer
@@ -220,6 +221,18 @@ def _decode_sign(codec: Sign, body: Any, out: F32, mode: int) -> None:
     _sized(_native.sign_decode(body, out, codec.log2_block, mode, threads()))
 
 
+def _encode_fp8(codec: Fp8, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    return _finite(_native.fp8_encode(x, body, codec.log2_block, key.low, key.high, start, threads()), body)
+
+
+def _decode_fp8(codec: Fp8, body: Any, out: F32, mode: int) -> None:
+    _sized(_native.fp8_decode(body, out, codec.log2_block, mode, threads()), _NO_CODE)
+
+
+def _serves_fp8(codec: Fp8) -> bool:
+    return hasattr(_native, "fp8_encode")  # an older build has none
+
+
 def _encode_topk(codec: TopK, x: F32, body: Any, key: counter.Key, start: int) -> int:
     at = codec.layout(x.size)
     if codec.chunk:
@@ -251,7 +264,7 @@ _BAD_VALUE = 7
 _NO_CODE = "a code that no encoder writes"
 _REFUSALS = {
     2: "the body has another length than its elements take",
-    3: "a block's scale is negative or no finite number",
+    3: "a block's scale is negative, no finite number, or not one of the codec's",
     4: "the padding behind the last code is not zero",
     5: "the marks are not as many ones as elements were sent, within their bits",
     6: "an index is out of order or beyond the last element",
@@ -276,5 +289,6 @@ _KERNELS: Mapping[str, _Kernels] = {
     "int8": _Kernels(_encode_int8, _decode_int8),
     "int4": _Kernels(_encode_int4, _decode_int4),
     "sign": _Kernels(_encode_sign, _decode_sign),
+    "fp8": _Kernels(_encode_fp8, _decode_fp8, _serves_fp8),
     "topk": _Kernels(_encode_topk, _decode_topk, _serves_topk),
 }

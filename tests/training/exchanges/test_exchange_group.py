@@ -40,6 +40,7 @@ ONE_WAY = {
     "inceptionn-scaled": "parameter_server",
     "int8": "sharded",
     "int4": "ring",
+    "fp8": "ring",
     "sign": "allgather",
     "topk": "allgather",
     "powersgd": "allreduce",

@@ -192,6 +192,7 @@ _KERNELS: Mapping[str, Kernels] = {
     "inceptionn-scaled": Kernels(bursts.encode, bursts.decode),
     "int8": Kernels(blocks.encode, blocks.decode),
     "int4": Kernels(blocks.encode, blocks.decode),
+    "fp8": Kernels(blocks.encode_fp8, blocks.decode_fp8),
     "sign": Kernels(blocks.encode_sign, blocks.decode_sign),
     "topk": Kernels(topk.encode, topk.decode, serves=topk.serves),
 }

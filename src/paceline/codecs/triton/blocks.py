@@ -1,5 +1,5 @@
-"""GPU kernels of codecs with one scale per block: int8, int4, sign. A program processes whole blocks: TILE elements, or one
-larger block."""
+"""GPU kernels of codecs with one scale per block: int8, int4, fp8, sign. A program processes whole blocks: TILE elements, or
+one larger block."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from paceline.codecs import counter
+from paceline.codecs.reference.fp8 import Fp8
 from paceline.codecs.reference.integer import Int4, Integer
 from paceline.codecs.reference.sign import Sign
 from paceline.codecs.triton.device_functions import load_plane, put, refuse, store_plane, uniform24
@@ -124,6 +125,61 @@ def _integer_decode(
     put(out + first, k, code.to(tl.float32) * unit * peak, inside & (tl.load(state) == 0), MODE)
 
 
+@triton.jit(do_not_specialize=["low", "high", "next_high", "begin"])
+def _fp8_encode(
+    x,
+    scales,
+    codes,
+    n,
+    low,
+    high,
+    next_high,
+    begin,
+    state,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    first = tl.program_id(0).to(tl.int64) * (STEPS * TILE)
+    left = n - first
+    peak = _peaks(x, first, left, state, ROWS, STEPS, TILE).to(tl.int32, bitcast=True)
+    field = (peak >> 23) - 8 + ((peak & 0x7FFFFF) > 0x600000).to(tl.int32)
+    field = tl.minimum(tl.maximum(field, 1), 247)  # a tensor with NaN is refused: keep in range
+    row = tl.arange(0, ROWS)
+    places = scales.to(tl.pointer_type(tl.int32)) + tl.program_id(0).to(tl.int64) * ROWS + row
+    tl.store(places, field << 23, mask=row * (TILE // ROWS) < left)
+    inverses = _spread(((254 - field) << 23).to(tl.float32, bitcast=True), ROWS, TILE)
+    tops = _spread(tl.where(field == 247, 240.0, 448.0), ROWS, TILE)
+    k = tl.arange(0, TILE)
+    for step in range(STEPS):
+        at = step * TILE + k
+        values = tl.load(x + first + at, mask=at < left, other=0.0)
+        scaled = tl.minimum(tl.abs(values) * inverses, tops)
+        draw = (uniform24(low, high, next_high, begin, first + step * TILE, k) >> 4).to(tl.int32)
+        normal = ((scaled.to(tl.int32, bitcast=True) + draw) >> 20) - 960
+        small = scaled < 0.015625
+        whole = tl.where(small, scaled * 536870912.0, 0.0).to(tl.int32)
+        code = tl.where(small, (whole + draw) >> 20, normal)
+        code = code | tl.where(values.to(tl.int32, bitcast=True) < 0, 128, 0)
+        tl.store(codes + first + at, code.to(tl.uint8), mask=at < left)
+
+
+@triton.jit
+def _fp8_decode(scales, codes, out, n, state, BLOCK: tl.constexpr, MODE: tl.constexpr, TILE: tl.constexpr):
+    first = tl.program_id(0).to(tl.int64) * TILE
+    k = tl.arange(0, TILE)
+    inside = k < n - first
+    bits = _scales(scales, first, k, inside, state, BLOCK).to(tl.int32)
+    refuse(state, inside & ((bits == 0) | (bits & 0x7FFFFF != 0) | (bits > 247 << 23)))
+    code = tl.load(codes + first + k, mask=inside, other=0).to(tl.int32)
+    magnitude = code & 127
+    refuse(state, magnitude > tl.where(bits == 247 << 23, 0x77, 0x7E))
+    normal = ((magnitude << 20) + (120 << 23)).to(tl.float32, bitcast=True)
+    value = tl.where(magnitude < 8, magnitude.to(tl.float32) * 0.001953125, normal) * bits.to(tl.float32, bitcast=True)
+    value = (value.to(tl.int32, bitcast=True) | ((code >> 7) << 31)).to(tl.float32, bitcast=True)
+    put(out + first, k, value, inside & (tl.load(state) == 0), MODE)
+
+
 @triton.jit
 def _sign_encode(x, scales, planes, n, state, BLOCK: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, TILE: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * (STEPS * TILE)
@@ -208,6 +264,20 @@ def decode(codec: Integer, body: torch.Tensor, out: torch.Tensor, mode: int, sta
         MODE=mode,
         TILE=TILE,
     )
+
+
+def encode_fp8(codec: Fp8, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
+    """Encode fp8; see ``triton.Kernels``."""
+    n, at = x.shape[0], codec.scale_bytes(x.shape[0])
+    programs = tiles(n, max(TILE, codec.block))
+    run(_fp8_encode, programs, x, body, body[at:], n, *draws(key, start, n), state, **_shape(codec.block))
+    return body.shape[0]
+
+
+def decode_fp8(codec: Fp8, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
+    """Decode fp8; see ``triton.Kernels``."""
+    n, at = out.shape[0], codec.scale_bytes(out.shape[0])
+    run(_fp8_decode, tiles(n), body, body[at:], out, n, state, BLOCK=codec.block, MODE=mode, TILE=TILE)
 
 
 def encode_sign(codec: Sign, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:

@@ -118,6 +118,18 @@ COMPRESSIONS: Mapping[str, Compression] = {
             citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
         ),
         Compression(
+            name="fp8",
+            title="stochastic 8-bit floats (e4m3) with a power of two a block",
+            layout=partial(formats.whole_numbers, "fp8", 8),
+            cpu_rate=cpu_rate(9.3, 15.4),
+            rule=_EVERY_LAYER,
+            unbiased=True,
+            options=(_BLOCK,),
+            encode_bytes=9,
+            decode_bytes=5,
+            citation="Micikevicius et al. 2022, arXiv 2209.05433; scales as OCP's MX, Rouhani et al. 2023, arXiv 2310.10537",
+        ),
+        Compression(
             name="int4",
             title="stochastic 4-bit integers with a scale a block",
             layout=partial(formats.whole_numbers, "int4", 4),

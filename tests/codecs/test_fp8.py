@@ -26,7 +26,7 @@ def backend(request):
 
 def test_codes_have_the_values_of_pytorchs_e4m3():
     assert np.array_equal(VALUES, NUMBERS, equal_nan=True)
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs ml_dtypes: pip install ml_dtypes")
     assert np.array_equal(
         np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32), VALUES, equal_nan=True
     )

@@ -34,6 +34,7 @@ void bind_integer(nb::module_& m);
 void bind_integer_parts(nb::module_& m);
 void bind_sign(nb::module_& m);
 void bind_fp8(nb::module_& m);
+void bind_bf16_coded(nb::module_& m);
 void bind_topk(nb::module_& m);
 void bind_topk_chunks(nb::module_& m);
 void bind_optimizers(nb::module_& m);

@@ -14,6 +14,7 @@ NB_MODULE(_native, m) {
     paceline::bind_integer_parts(m);
     paceline::bind_sign(m);
     paceline::bind_fp8(m);
+    paceline::bind_bf16_coded(m);
     paceline::bind_topk(m);
     paceline::bind_topk_chunks(m);
     paceline::bind_optimizers(m);

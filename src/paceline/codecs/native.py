@@ -17,6 +17,7 @@ from paceline.codecs.container import PayloadError
 from paceline.codecs.threads import threads
 
 if TYPE_CHECKING:
+    from paceline.codecs.reference.bf16_coded import Bf16Coded
     from paceline.codecs.reference.dense import Bf16, Fp32
     from paceline.codecs.reference.fp8 import Fp8
     from paceline.codecs.reference.inceptionn import Inceptionn
@@ -233,6 +234,18 @@ def _serves_fp8(codec: Fp8) -> bool:
     return hasattr(_native, "fp8_encode")  # an older build has none
 
 
+def _encode_bf16_coded(codec: Bf16Coded, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    return _native.bf16_coded_encode(x, body, threads())
+
+
+def _decode_bf16_coded(codec: Bf16Coded, body: Any, out: F32, mode: int) -> None:
+    _sized(_native.bf16_coded_decode(body, out, mode, threads()), "codes of exponents that no encoder writes")
+
+
+def _serves_bf16_coded(codec: Bf16Coded) -> bool:
+    return hasattr(_native, "bf16_coded_encode")  # an older build has none
+
+
 def _encode_topk(codec: TopK, x: F32, body: Any, key: counter.Key, start: int) -> int:
     at = codec.layout(x.size)
     if codec.chunk:
@@ -282,6 +295,7 @@ def _sized(status: int, illegal: str = "") -> None:
 _KERNELS: Mapping[str, _Kernels] = {
     "fp32": _Kernels(_encode_fp32, _decode_fp32),
     "bf16": _Kernels(_encode_bf16, _decode_bf16),
+    "bf16-coded": _Kernels(_encode_bf16_coded, _decode_bf16_coded, _serves_bf16_coded),
     "ternary": _Kernels(_encode_ternary, _decode_ternary),
     "ternary-sum": _Kernels(_encode_sum, _decode_sum),
     "inceptionn": _Kernels(_encode_inceptionn, _decode_inceptionn),

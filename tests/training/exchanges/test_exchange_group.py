@@ -36,6 +36,7 @@ CASES += [("terngrad", "sharded", SEVERAL, clip) for clip in (None, 0.75)]
 TERNGRAD = [case for case in CASES if case[0] == "terngrad"]
 ONE_WAY = {
     "bf16": "allreduce",
+    "bf16-coded": "sharded",
     "inceptionn": "ring",
     "inceptionn-scaled": "parameter_server",
     "int8": "sharded",

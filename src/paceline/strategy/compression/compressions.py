@@ -55,6 +55,19 @@ COMPRESSIONS: Mapping[str, Compression] = {
             citation="Kalamkar et al. 2019, arXiv 1905.12322",
         ),
         Compression(
+            name="bf16-coded",
+            title="bfloat16 with its exponents coded in fewer bits",
+            layout=formats.bf16_coded,
+            cpu_rate=cpu_rate(2, 2, ASSUMED),
+            rule=None,
+            unbiased=False,
+            options=(_RATIO,),
+            # The values, and their exponents twice.
+            encode_bytes=7.4,
+            decode_bytes=7.4,
+            citation="ZipCCL, arXiv 2604.27844, and UCCL-Zip, arXiv 2604.17172",
+        ),
+        Compression(
             name="terngrad",
             title="TernGrad: stochastic ternary gradients",
             layout=lambda _: TERNARY,

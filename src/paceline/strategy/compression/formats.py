@@ -119,6 +119,7 @@ TERNARY = Format("ternary", 2, group=8, grows=True)
 
 # Headers of the codecs' blocks. docs/wire-format.md has the layouts. A test checks that they agree.
 SCALE_BYTES = 4  # one fp32 scale a block: int8, int4, sign
+CODINGS = (1024, 4)  # bf16-coded: base, width and number of other exponents of a block
 LEVEL_BYTES = 4  # topk with values of 2 bits: two bfloat16 magnitudes a chunk
 DIRECTORY = (1 << 14, 4)  # both forms of INCEPTIONN: the bytes of every chunk of 16,384 values
 EXPONENTS = (1024, 2)  # inceptionn-scaled: one power of two a block
@@ -170,6 +171,13 @@ def inceptionn_scaled(options: Mapping[str, float]) -> Format:
         block=EXPONENTS[0],
     )
     return _measured(replace(fmt, spread=Spread(2.0, most, most, source)), options["ratio"])
+
+
+def bf16_coded(options: Mapping[str, float]) -> Format:
+    """Return bfloat16 with coded exponents: a byte of sign and mantissa, and at most another of the exponent."""
+    source = "measured on gradients and weights by kind of layer; benchmarks/results/coded_exponents.csv"
+    fmt = Format("bf16-coded", 11.5, 8, headers=(CODINGS,), spread=Spread(11.0, 13.0, 16.0, source))
+    return _measured(fmt, options["ratio"])
 
 
 def _measured(fmt: Format, ratio: float) -> Format:

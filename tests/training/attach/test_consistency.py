@@ -17,6 +17,7 @@ from paceline import codecs
 from paceline.codecs import PayloadError, container, counter
 from paceline.errors import UserError
 from paceline.strategy import EXCHANGES, GradientExchange
+from paceline.training import device_stream
 from paceline.training.attach import auto
 from paceline.training.attach import bucketing as groups_module
 from paceline.training.attach.attach import attach
@@ -426,14 +427,14 @@ def test_auto_takes_what_saves_more_than_three_percent(step, exposed, seconds, w
 )
 def test_auto_keeps_only_what_made_real_steps_faster(seconds, used, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(auto.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(device_stream.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(auto, "choose", lambda step, exposed, seconds: list(range(1, len(seconds))))
     monkeypatch.setattr(auto.Auto, "_seconds", lambda self, exchange: 1.0)
     (wire,) = LocalGroup(1).run(lambda wire: wire)
     chooser = auto.Auto([described(name, "") for name in seconds], wire, 1000)
     in_use, tried, steps, reason = "dense", [], 0, ""
     while not reason:
-        decision = chooser.end_step(now[0])
+        decision = chooser.end_step(device_stream.Moment(wire.device))
         steps += 1
         if decision is not None:
             in_use, reason = decision.exchange.compression.name, decision.reason

@@ -34,7 +34,14 @@ class AllAlive:
 
 def exchanges(monkeypatch: pytest.MonkeyPatch, ranks: int = 2) -> tuple[Exchanges, Any]:
     monkeypatch.setattr(exchange_thread, "Roll", AllAlive)
-    wire: Any = SimpleNamespace(rank=0, world_size=ranks, group="a group", soundness=SimpleNamespace(sound=True))
+    wire: Any = SimpleNamespace(
+        rank=0,
+        world_size=ranks,
+        group="a group",
+        soundness=SimpleNamespace(sound=True),
+        device=torch.device("cpu"),
+        timeout_s=5.0,
+    )
     return Exchanges(wire), wire
 
 

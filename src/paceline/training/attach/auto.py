@@ -9,7 +9,6 @@ runs for as many steps, and stays only if they were faster: codecs may take core
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -22,9 +21,10 @@ from paceline.strategy import COMPRESSIONS, GradientExchange
 from paceline.strategy.compression.compressions import DENSE
 from paceline.strategy.exchanges.hierarchical import HIERARCHICAL
 from paceline.strategy.exchanges.ring import RING
+from paceline.training.device_stream import Moment
 from paceline.training.exchanges import allreduce
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
-from paceline.training.exchanges.exchange_setup import make_setup
+from paceline.training.exchanges.exchange_setup import make_setup, own_wires
 from paceline.training.exchanges.gradients.gradient_sample import Sample
 from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges.wires.collectives import Wire
@@ -53,15 +53,18 @@ class Auto:
 
     Args:
         exchanges: the candidates; the first is dense.
-        wire: wire of the trials.
+        wire: wire of the trials. All ranks make this at the same time, because nodes may need groups, and NCCL makes groups
+            and exchanges objects only where all ranks are at the same place.
         elements: elements of the model's gradients.
     """
 
     def __init__(self, exchanges: Sequence[GradientExchange], wire: Wire, elements: int) -> None:
         self.exchanges, self._wire, self._elements = exchanges, wire, elements
         self._gradient = torch.empty(0, dtype=torch.float32)
-        self._ends: list[float] = []
-        self._exposed: list[float] = []
+        sizes = {exchange.ranks_per_node for exchange in exchanges if exchange.exchange.uses_nodes}
+        self._nodes = {size: own_wires(wire, size) for size in sorted(sizes)}
+        self._ends: list[Moment] = []
+        self._exchanged: list[Moment] = []
         self._on_trial: list[GradientExchange] = []  # the first is in use
         self._dense_s = 0.0
         self._measured = ""
@@ -71,19 +74,24 @@ class Auto:
         if not self._on_trial and buffer.numel() > self._gradient.numel() and len(self._ends) == WARM + TIMED:
             self._gradient = buffer[: max(ELEMENTS)].detach().clone()
 
-    def end_step(self, backward_end_s: float) -> AutoDecision | None:
+    def setup(self, exchange: GradientExchange, sample: Sample) -> ExchangeSetup | None:
+        """Return the setup of an exchange, without communication."""
+        return make_setup(exchange, self._wire, sample, self._nodes.get(exchange.ranks_per_node))
+
+    def end_step(self, backward_end: Moment) -> AutoDecision | None:
         """Process the end of a step's exchange, and return a decision if there is one.
 
         Args:
-            backward_end_s: when the step's last bucket was ready, on this process's clock.
+            backward_end: when the step's last bucket was ready, on the stream of the backward pass.
         """
-        self._ends.append(backward_end_s)
-        self._exposed.append(time.perf_counter() - backward_end_s)
+        self._ends.append(backward_end)
+        self._exchanged.append(Moment(self._wire.device))
         if len(self._ends) <= WARM + TIMED:
             return None
-        step = statistics.median(b - a for a, b in zip(self._ends[WARM:], self._ends[WARM + 1 :], strict=False))
+        step = statistics.median(b.since(a) for a, b in zip(self._ends[WARM:], self._ends[WARM + 1 :], strict=False))
         if not self._on_trial:
-            self._on_trial = self._promising(step, statistics.median(self._exposed[WARM:]))
+            waits = [b.since(a) for a, b in zip(self._ends[WARM:], self._exchanged[WARM:], strict=True)]
+            self._on_trial = self._promising(step, statistics.median(waits))
         else:
             (step,) = self._slowest(step)
             in_use = self._on_trial[0]
@@ -94,7 +102,7 @@ class Auto:
                 )
             self._measured += f"; {in_use} took {format_seconds(step)} a step"
             self._on_trial.pop(0)
-        self._ends, self._exposed, self._gradient = [], [], torch.empty(0, dtype=torch.float32)
+        self._ends, self._exchanged, self._gradient = [], [], torch.empty(0, dtype=torch.float32)
         if self._on_trial:
             return AutoDecision(self._on_trial[0])
         return AutoDecision(self.exchanges[0], f"stays {self._measured}; nothing else saves {100 * WORTH:.0f} % of a step")
@@ -115,7 +123,7 @@ class Auto:
 
     def _seconds(self, exchange: GradientExchange) -> float:
         """Return the time of one exchange of the whole model's gradients, from two trials."""
-        setup = make_setup(exchange, self._wire, Sample())
+        setup = self.setup(exchange, Sample())
         sizes = [min(n, self._gradient.numel()) for n in ELEMENTS]
         low, high = (min(_trial(exchange, setup, self._wire, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
         rate = max(0.0, high - low) / (sizes[1] - sizes[0]) if sizes[1] > sizes[0] else high / max(1, sizes[1])
@@ -178,9 +186,9 @@ def _trial(exchange: GradientExchange, setup: ExchangeSetup | None, wire: Wire, 
         room(setup, layout) if setup else 0, dtype=torch.float32, device=setup.device(work.device) if setup else work.device
     )
     wire.all_reduce(torch.zeros(1, dtype=torch.float32, device=wire.device), name="auto").wait()  # all begin at once
-    start = time.perf_counter()
+    start = Moment(wire.device)
     if setup is None:
         allreduce(work, exchange.description.format, wire)
     else:
         exchange_group(setup, Gradients(layout=layout, parts={name: work}, workspace=flat, seed=0, step=0))
-    return time.perf_counter() - start
+    return Moment(wire.device).since(start)

@@ -19,7 +19,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.training.attach.consistency import checksum
+from paceline.training.attach.consistency import Checksum, comparable
 
 _log = logging.getLogger("paceline")
 
@@ -30,9 +30,9 @@ UNSEEN = -1
 class BufferChecksums(NamedTuple):
     """Checksums of the buffers that DDP broadcasts, of those that are equal without it, and of each rank's own."""
 
-    broadcast: int = UNSEEN
-    alike: int = UNSEEN
-    own: int = UNSEEN
+    broadcast: Checksum = UNSEEN
+    alike: Checksum = UNSEEN
+    own: Checksum = UNSEEN
 
 
 class UnsentBuffers:
@@ -62,9 +62,9 @@ class UnsentBuffers:
                     self._own.append((module, name))
                     self.own_names.append(full)
 
-    def unsent(self) -> tuple[int, int]:
+    def unsent(self) -> tuple[Checksum, Checksum]:
         """Return checksums of those that should be equal, and of this rank's own."""
-        alike, own = (checksum(_tensors(buffers)) if buffers else UNSEEN for buffers in (self._alike, self._own))
+        alike, own = (comparable(_tensors(buffers)) if buffers else UNSEEN for buffers in (self._alike, self._own))
         return alike, own
 
     def tell_of_own(self) -> None:
@@ -100,7 +100,7 @@ class BufferWatch(UnsentBuffers):
             "broadcast_buffers=True or SyncBatchNorm makes them equal",
         )
         self._model = weakref.ref(model)
-        self._seen = UNSEEN
+        self._seen: Checksum = UNSEEN
         self._handle: Any = None
         self._broadcasts = bool(copied)
 
@@ -115,7 +115,7 @@ class BufferWatch(UnsentBuffers):
         within = model is not None and model._get_active_ddp_module() is model
         if model is None or not within or not model.will_sync_module_buffers():
             return  # a call of the inner module, or a pass that broadcasts nothing
-        self._seen = checksum(model.modules_buffers)
+        self._seen = comparable(model.modules_buffers)
         self._handle.remove()
         self._handle = None
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from paceline.codecs import backends, container
 from paceline.errors import ReplicasDiverged, UserError
 from paceline.training.attach.liveness import wait_for_all
+from paceline.training.device_stream import has_streams
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.wires.collectives import ALL_GATHER, collective
 from paceline.workload.factory import user_module
@@ -114,12 +115,12 @@ def same_weights(
     Args:
         left_out: True if this rank has run out of data, so that its weights are outdated and not compared.
     """
-    (sums,) = of_all_ranks(group, [-1 if left_out else checksum(weights)], device)
+    (sums,) = of_all_ranks(group, [-1 if left_out else comparable(weights)], device)
     refuse_unequal("weights", sums)
 
 
 def same_in_mesh(
-    what: str, own: int, same: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
+    what: str, own: Checksum, same: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
 ) -> None:
     """Compare a checksum as ``odd_in_mesh`` does. Raises ReplicasDiverged on every rank of the mesh."""
     odd = odd_in_mesh(own, same, others, device)
@@ -129,7 +130,7 @@ def same_in_mesh(
 
 
 def odd_in_mesh(
-    own: int, same: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
+    own: Checksum, same: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
 ) -> dict[int, int]:
     """Return the ranks whose checksum differs from the first rank that should have an equal one, and that first rank. The
     result is equal on all ranks.
@@ -139,7 +140,7 @@ def odd_in_mesh(
         same: groups that together connect this rank to all ranks that should have the same checksum.
         others: further groups that connect it to all ranks of the mesh.
     """
-    known = [dist.get_rank(), own]
+    known: list[Any] = [dist.get_rank(), own]
     for group in same:
         known = _told_by_all(group, known, device)
     length = len(known)
@@ -153,9 +154,45 @@ def odd_in_mesh(
     return odd
 
 
-def _told_by_all(group: dist.ProcessGroup, numbers: Sequence[int], device: torch.device) -> list[int]:
+def _told_by_all(group: dist.ProcessGroup, numbers: Sequence[Checksum], device: torch.device) -> list[int]:
     """Return the numbers of all ranks, in order of ranks."""
     return [number for of_rank in zip(*of_all_ranks(group, numbers, device), strict=True) for number in of_rank]
+
+
+Checksum = int | torch.Tensor
+"""Checksum of tensors: on a CPU a number; elsewhere still on the device, so that the host waits for nothing."""
+
+
+def comparable(tensors: Iterable[torch.Tensor]) -> Checksum:
+    """Return a checksum of 63 bits to compare with those of other ranks, computed where the tensors are."""
+    tensors = [tensor.detach() for tensor in tensors]
+    device = tensors[0].device if tensors else torch.device("cpu")
+    if not has_streams(device) or any(tensor.device != device for tensor in tensors):
+        return checksum(tensors)
+    total = torch.zeros((), dtype=torch.int64, device=device)
+    for tensor in tensors:
+        total = total * 1_000_003 + device_checksum(tensor)
+    return total & _MASK
+
+
+def device_checksum(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the sum of a tensor's bytes, each times an odd number that depends on its place, modulo 2^64, on its device.
+
+    A byte that differs, or two that are exchanged, change the sum: an odd number is no divisor of 0, and those of the places
+    differ.
+    """
+    body = tensor.contiguous().reshape(-1).view(torch.uint8)
+    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    for start in range(0, body.numel(), _PIECE):
+        piece = body[start : start + _PIECE].to(torch.int64).add_(1)
+        places = torch.arange(start, start + piece.numel(), dtype=torch.int64, device=tensor.device)
+        total += piece.mul_(places.mul_(_SPREAD).bitwise_or_(1)).sum()
+    return total
+
+
+_MASK = 0x7FFFFFFFFFFFFFFF
+_PIECE = 1 << 22  # bytes summed at a time: 64 MiB of numbers
+_SPREAD = 0x1E3779B97F4A7C16  # even, so that different places have different odd numbers
 
 
 def checksum(tensors: Iterable[torch.Tensor]) -> int:
@@ -164,13 +201,13 @@ def checksum(tensors: Iterable[torch.Tensor]) -> int:
     for index, tensor in enumerate(tensors):
         body = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         first, second = backends.checksum(index.to_bytes(24, "little"), body)
-        total = (total * 1_000_003 + (first << 31) + second) & 0x7FFFFFFFFFFFFFFF
+        total = (total * 1_000_003 + (first << 31) + second) & _MASK
     return total
 
 
-def of_all_ranks(group: dist.ProcessGroup, checksums: Sequence[int], device: torch.device) -> list[list[int]]:
+def of_all_ranks(group: dist.ProcessGroup, checksums: Sequence[Checksum], device: torch.device) -> list[list[int]]:
     """Return each checksum on all ranks, in order of ranks."""
-    mine = torch.tensor(list(checksums), dtype=torch.int64, device=device)
+    mine = torch.stack([torch.as_tensor(one, dtype=torch.int64, device=device) for one in checksums])
     sums = torch.empty(dist.get_world_size(group) * len(checksums), dtype=torch.int64, device=device)
     with collective():
         getattr(dist, ALL_GATHER)(sums, mine, group=group)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 
 from paceline.training.attach import daemon_threads as daemons
+from paceline.training.attach.exchange_watch import Flight, Watch, abort
 from paceline.training.attach.liveness import Roll
+from paceline.training.device_stream import DeviceStream, Future, allocating_on, has_streams, promise, refuse_capture
 from paceline.training.exchanges.wires.collectives import Wire, WireError
 
 _log = logging.getLogger("paceline")
 
+__all__ = ["Background", "Exchanges", "Future", "Task", "Waiting", "promise"]
+
 Task = Callable[[], None]
-Future = torch.futures.Future[torch.Tensor]
 Waiting = tuple[torch.Tensor, Future]
 """A bucket's buffer, and the future that DDP waits for."""
 
@@ -40,6 +44,34 @@ class Background:
         self._tasks.put(task)
 
 
+class Lane:
+    """Thread and stream that run exchanges in the order in which they were submitted.
+
+    All hooks of a GPU share one lane. NCCL needs one order of launches on all ranks, over all communicators of a device, and
+    a thread for each hook would give each rank another.
+    """
+
+    _made: ClassVar[weakref.WeakValueDictionary[torch.device, Lane]] = weakref.WeakValueDictionary()
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream, self.watch = DeviceStream.of(device), Watch()
+        self._work = Background(self, "paceline-exchange")
+
+    @classmethod
+    def of(cls, device: torch.device) -> Lane:
+        """Return the lane of a GPU; on a CPU a new one."""
+        if not has_streams(device):
+            return cls(device)
+        lane = cls._made.get(device)
+        if lane is None:
+            lane = cls._made[device] = cls(device)
+        return lane
+
+    def submit(self, task: Task) -> None:
+        """Run ``task`` after all earlier tasks."""
+        self._work.submit(task)
+
+
 class Exchanges:
     """Exchanges in the background, in an order that all ranks share. After one fails, all later ones fail.
 
@@ -49,30 +81,100 @@ class Exchanges:
     Args:
         wire: wire of the exchanges.
         watched: the ranks of which a lost one is named, all of which make this at the same time; by default those of ``wire``.
+        groups: further groups of the exchanges, which are aborted with that of ``wire``.
+        holds: keep exchanges of a step until its last one, so that collectives of the backward pass are launched before them.
+
+    Attributes:
+        on_stream: True if exchanges are queued on a GPU's stream, and False on a CPU, which has done them when a call returns.
     """
 
-    def __init__(self, wire: Wire, watched: dist.ProcessGroup | None = None) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        watched: dist.ProcessGroup | None = None,
+        groups: Sequence[dist.ProcessGroup] = (),
+        holds: bool = False,
+    ) -> None:
         self._rank, self._ranks, self._soundness = wire.rank, wire.world_size, wire.soundness
+        self._device, self._timeout_s, self._groups = wire.device, wire.timeout_s, (wire.group, *groups)
         self._roll = Roll(watched or wire.group)
         self._failed: Exception | None = None
-        self._failing = threading.Lock()
-        self._work = Background(self, "paceline-exchange")
+        self._failing, self._setting = threading.Lock(), threading.Lock()
+        self._lane = Lane.of(wire.device)
+        self._handed: list[Any] = []  # events of buffers that the next exchange needs
+        self._held: list[Task] | None = [] if holds else None
 
-    def submit(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
-        """Queue ``exchange``. The futures then hold their buffers, with undefined content if it failed."""
-        self._work.submit(partial(self._finish, [exchange], waiting))
+    @property
+    def on_stream(self) -> bool:
+        """Whether exchanges are queued on a stream."""
+        return self._lane.stream.queues
 
-    def _finish(self, exchange: list[Task], waiting: Sequence[Waiting]) -> None:
+    def receive(self, *buffers: torch.Tensor) -> None:
+        """Take over buffers that the caller's stream has written. Exchanges that are submitted from now on come after that.
+
+        Raises:
+            UserError: a CUDA graph is being captured; nothing has been queued then.
+        """
+        refuse_capture(self._device)
+        self._handed.append(self._lane.stream.hand_over(*buffers))
+
+    def take_back(self, *tensors: torch.Tensor) -> None:
+        """Let the caller's stream use what an exchange has allocated, after the wait for its future."""
+        self._lane.stream.take_back(*tensors)
+
+    def submit(self, exchange: Task, waiting: Sequence[Waiting], last: bool = True) -> None:
+        """Queue ``exchange``. The futures then hold their buffers, with undefined content if it failed.
+
+        Args:
+            last: True if no further exchange of this backward pass follows.
+        """
+        self.receive()
+        after, self._handed = self._handed, []
+        task = partial(self._finish, [exchange], waiting, after)
+        if self._held is not None:
+            self._held.append(task)
+            if not last:
+                return
+            held, self._held = self._held, []
+            for earlier in held:
+                self._lane.submit(earlier)
+        else:
+            self._lane.submit(task)
+
+    def _finish(self, exchange: list[Task], waiting: Sequence[Waiting], after: Sequence[Any]) -> None:
         """Run the one exchange of the list and set its futures, without a remaining reference to it."""
+        flight = None
+        if self.on_stream:
+            flight = self._lane.watch.add(Flight(self._timeout_s, partial(self._give_up, waiting)))
         try:
-            if self._failed is not None:  # the ranks are no longer in step
-                raise self._failed
-            exchange.pop()()
-        except Exception as error:
+            with self._lane.stream.running(after):
+                try:
+                    if self._failed is not None:  # the ranks are no longer in step
+                        raise self._failed
+                    exchange.pop()()
+                except Exception as error:
+                    self._fail(error)
+                exchange.clear()
+                self._set(waiting)  # within the stream, for which the futures' readers then wait
+                if flight is not None:
+                    flight.done = self._lane.stream.end()
+        except Exception as error:  # of the device itself
             self._fail(error)
         exchange.clear()
-        for buffer, future in waiting:
-            future.set_result(buffer)
+        self._set(waiting)
+
+    def _set(self, waiting: Sequence[Waiting]) -> None:
+        with self._setting:
+            for buffer, future in waiting:
+                if not future.done():
+                    future.set_result(buffer)
+
+    def _give_up(self, waiting: Sequence[Waiting]) -> None:
+        """Fail all exchanges, because one has not ended in time, and release whoever waits for it."""
+        self._fail(WireError(f"Timed out: an exchange has not ended within {self._timeout_s:g} s"))
+        with allocating_on(self._device):
+            self._set(waiting)
+        abort(self._groups, self._device)
 
     def _fail(self, error: Exception) -> Exception:
         """Return the error to raise from now on: the first of any thread, with the names of lost ranks."""
@@ -110,11 +212,6 @@ class Exchanges:
             then()
 
         engine.queue_callback(lambda: engine.queue_callback(end))
-
-
-def promise(buffer: torch.Tensor) -> Future:
-    """Return a future for a bucket's buffer."""
-    return torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
 
 
 def _serve(tasks: queue.SimpleQueue[Task | None]) -> None:

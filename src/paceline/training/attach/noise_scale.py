@@ -25,7 +25,9 @@ class NoiseMeter:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._scale = NoiseScale(wire.world_size) if wire.world_size > 1 else None
-        self._local = self._mean = torch.zeros((), dtype=torch.float32, device=wire.device)
+        self._local: torch.Tensor | None = None  # of the stream of the backward pass
+        self._before: torch.Tensor | None = None  # that of the step before, which the exchange's stream may still read
+        self._mean = self._zero()
         self._under_way: Callable[[], None] | None = None
 
     @property
@@ -47,7 +49,8 @@ class NoiseMeter:
     def local(self, gradient: torch.Tensor) -> None:
         """Add a bucket of this rank's gradients before any other operation on them."""
         if self._scale is not None:
-            self._local = self._local + _square(gradient)
+            square = _square(gradient)
+            self._local = square if self._local is None else self._local + square
 
     def mean(self, gradient: torch.Tensor) -> None:
         """Add a part of the mean gradient."""
@@ -56,8 +59,8 @@ class NoiseMeter:
 
     def end_step(self, usable: bool, factor: float) -> None:
         """Count the step unless a gradient was not finite. ``factor``: factor of the gradient scaler."""
-        local, mean = self._local, self._mean
-        self._local = self._mean = torch.zeros((), dtype=torch.float32, device=self._wire.device)
+        local, mean = self._zero() if self._local is None else self._local, self._mean
+        self._before, self._local, self._mean = self._local, None, self._zero()
         self._finish()
         scale = self._scale
         if scale is None:
@@ -70,6 +73,9 @@ class NoiseMeter:
                 scale.add(sums / scale.workers / factor**2, float(mean) / factor**2)
 
         self._under_way = finish
+
+    def _zero(self) -> torch.Tensor:
+        return torch.zeros((), dtype=torch.float32, device=self._wire.device)
 
     def _finish(self) -> None:
         """Count the step whose scalar was in flight."""

@@ -26,8 +26,13 @@ from paceline.training.exchanges.wires.switch_wire import SwitchWire
 _NOT_THE_CODECS = {"ratio", "momentum", "warmup_steps"}  # options of a compression that say nothing about bytes
 
 
-def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> ExchangeSetup | None:
+def make_setup(
+    exchange: GradientExchange, wire: Wire, sample: Sample, nodes: tuple[Wire | None, Wire] | None = None
+) -> ExchangeSetup | None:
     """Return the setup of ``exchange_group``; None for the engine's all-reduce, which works on the bucket in place.
+
+    Args:
+        nodes: what ``own_wires`` has returned. Without it all ranks must call this where nodes matter.
 
     Raises:
         UserError: nodes of unequal size.
@@ -36,7 +41,9 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
         return None
     compression = exchange.description
     card = _card_wire(wire) if exchange.codec_at is IN_CARD else None
-    inner, outer = own_wires(wire, exchange.ranks_per_node) if exchange.exchange.uses_nodes else (None, wire)
+    inner, outer = None, wire
+    if exchange.exchange.uses_nodes:
+        inner, outer = nodes or own_wires(wire, exchange.ranks_per_node)
     if exchange.exchange.uses_switch:
         outer = SwitchWire(wire)
     encoded = inner is None or outer.world_size > 1

@@ -13,7 +13,7 @@ import torch
 
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.exchange_thread import promise
-from paceline.training.attach.hooks.base import HookBase, finish_queued, outside_backward, step_end
+from paceline.training.attach.hooks.base import HookBase, outside_backward, step_end
 
 
 class Bare(HookBase):
@@ -52,9 +52,9 @@ def test_a_hook_is_called_within_a_backward_pass_or_for_a_rank_without_data() ->
 @pytest.mark.parametrize("last", [False, True])
 def test_the_last_bucket_ends_the_step(last: bool) -> None:
     before = time.perf_counter()
-    end = step_end(last)
+    end = step_end(last, torch.device("cpu"))
     assert (end is not None) == last
-    assert end is None or (before <= end.backward_end_s <= time.perf_counter() and end.joined)
+    assert end is None or (before <= end.backward_end.host_s <= time.perf_counter() and end.joined)
 
 
 def test_without_data_the_step_waits_for_its_buckets_itself() -> None:
@@ -90,7 +90,3 @@ def test_residuals_follow_the_factor_of_a_scaler() -> None:
 def test_where_nothing_can_be_unused_nothing_is_asked() -> None:
     parts = {"a": torch.ones(2)}
     assert Bare()._take_used(parts) == set() == Bare()._unused(parts, set())
-
-
-def test_memory_of_the_host_has_nothing_queued() -> None:
-    finish_queued(torch.ones(2))

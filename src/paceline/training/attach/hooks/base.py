@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.buffer_watch import UNSEEN, BufferChecksums, BufferWatch
-from paceline.training.attach.consistency import checksum, odd_ranks, of_all_ranks, refuse_unequal
+from paceline.training.attach.consistency import comparable, odd_ranks, of_all_ranks, refuse_unequal
 from paceline.training.attach.exchange_thread import Exchanges, Future
 from paceline.training.attach.reducer import LeftOut, Usage, alike_on_all_ranks, unused_by_all
+from paceline.training.device_stream import ORDER_VARIABLE, Moment, has_streams, in_order_of_launches, settle_copies
 from paceline.training.exchanges.gradients.gradient_sample import Sample
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.wires.meter import Meter
@@ -27,11 +29,11 @@ class StepEnd(NamedTuple):
     """End of a backward pass, for the exchange thread, after the last bucket.
 
     Attributes:
-        backward_end_s: time of the end, on this process's clock, seconds.
+        backward_end: moment of the end on the stream of the backward pass.
         joined: True if this rank has no data; see ``outside_backward``.
     """
 
-    backward_end_s: float
+    backward_end: Moment
     joined: bool
 
 
@@ -80,7 +82,7 @@ class HookBase(ABC):
         self._mixed = False  # the step that has just ended was compressed in part
         self._shadowed: list[Future] = []  # buckets of a step in which this rank has no data
         # One thread keeps the groups in order while the backward pass continues.
-        self._work = Exchanges(self.wire)
+        self._work = Exchanges(self.wire, holds=_holds(model, device))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self
@@ -89,7 +91,12 @@ class HookBase(ABC):
         return type(None), ()
 
     def _begin_step(self, bucket: Any) -> None:
-        """Raise UserError before the first bucket of a step if the model trains a parameter that is not exchanged."""
+        """Take over a bucket that the backward pass has written.
+
+        Raises:
+            UserError: a CUDA graph is being captured, or the model trains a parameter that is not exchanged.
+        """
+        self._work.receive(bucket.buffer())
         if bucket.index() == 0:
             self._left_out.refuse_trained()
 
@@ -144,6 +151,7 @@ class HookBase(ABC):
         return set() if self._usage is None else unused_by_all(self.wire, sorted(parts), used)
 
     def _end_step(self, end: StepEnd) -> None:
+        settle_copies(self.wire.device)
         self.step += 1
         # A gradient scaler lowers its factor after a skipped step, and the residuals follow. Without one the step counts.
         self._nonfinite |= self._clipped and self.options.grad_scaler is not None
@@ -159,7 +167,7 @@ class HookBase(ABC):
 
     def _check_replicas(self, left_out: bool) -> None:
         """Compare checksums of weights and buffers over the ranks. ``left_out``: True if those of this rank are outdated."""
-        sums = [UNSEEN, *BufferChecksums()] if left_out else [checksum(self._weights), *self._buffers.checksums()]
+        sums = [UNSEEN, *BufferChecksums()] if left_out else [comparable(self._weights), *self._buffers.checksums()]
         weights, broadcast, alike, own = of_all_ranks(self.wire.group, sums, self.wire.device)
         refuse_unequal("weights", weights)
         refuse_unequal("buffers", broadcast)
@@ -168,9 +176,9 @@ class HookBase(ABC):
             self._buffers.tell_of_own()
 
 
-def step_end(last: bool) -> StepEnd | None:
+def step_end(last: bool, device: torch.device) -> StepEnd | None:
     """Return the end of the step if DDP hands over its last bucket, else None."""
-    return StepEnd(time.perf_counter(), outside_backward()) if last else None
+    return StepEnd(Moment(device), outside_backward()) if last else None
 
 
 def outside_backward() -> bool:
@@ -178,7 +186,21 @@ def outside_backward() -> bool:
     return torch._C._current_graph_task_id() == -1
 
 
-def finish_queued(buffer: torch.Tensor) -> None:
-    """Wait for the kernels queued by this thread, because the backward pass and the exchange use separate streams."""
-    if buffer.is_cuda:
-        torch.cuda.current_stream(buffer.device).synchronize()
+def _holds(model: DistributedDataParallel, device: torch.device) -> bool:
+    """Return whether exchanges must be launched after the collectives of the backward pass itself.
+
+    The backward pass of SyncBatchNorm has collectives on another thread than exchanges. NCCL needs the same order of launches
+    on all ranks where kernels of two communicators may not fit on a device at the same time.
+
+    Raises:
+        UserError: DDP exchanges further flags at an unknown time, while NCCL runs collectives in the order of their launches.
+    """
+    if not has_streams(device):
+        return False
+    in_order = in_order_of_launches()
+    if in_order and model.find_unused_parameters and not model.static_graph:
+        raise UserError(
+            f"{ORDER_VARIABLE} is set, and DDP's find_unused_parameters exchanges flags while gradients are exchanged",
+            f"unset {ORDER_VARIABLE}, or wrap the model with static_graph=True or without find_unused_parameters",
+        )
+    return in_order or any(isinstance(module, nn.SyncBatchNorm) for module in model.modules())

@@ -16,7 +16,7 @@ from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.auto import Auto
 from paceline.training.attach.bucketing import Groups
 from paceline.training.attach.exchange_thread import Background, Future, promise
-from paceline.training.attach.hooks.base import HookBase, StepEnd, finish_queued, step_end
+from paceline.training.attach.hooks.base import HookBase, StepEnd, step_end
 from paceline.training.attach.hooks.state import (
     HookState,
     check_same_exchange,
@@ -72,10 +72,13 @@ class Hook(HookBase):
         Raises:
             UserError: an exchange that does not fit the number of ranks.
         """
+        self._adopt(gradient_exchange, make_setup(gradient_exchange, self.wire, self.sample))
+
+    def _adopt(self, gradient_exchange: GradientExchange, setup: ExchangeSetup | None) -> None:
+        """Use an exchange with its setup, without communication."""
         before = self._setup.feedback if self._setup else None
-        self.gradient_exchange = gradient_exchange
+        self.gradient_exchange, self._setup = gradient_exchange, setup
         self.dense = dict(gradient_exchange.description.dense(self.tensors))
-        self._setup = make_setup(gradient_exchange, self.wire, self.sample)
         self._layouts.clear()
         if before is not None:
             self._owe(before.residual.state())
@@ -97,22 +100,25 @@ class Hook(HookBase):
         self._begin_step(bucket)
         buffer, last = bucket.buffer(), bucket.is_last()
         future = promise(buffer)
-        finish_queued(buffer)
         self.meter.bucket_ready()
         if self.noise is not None:
             self.noise.local(buffer)
-        end = step_end(last)
+        end = step_end(last, buffer.device)
         if self._setup is None:
             # Only residuals and tensors that may be unused need names, which take time on the thread of the backward pass.
             parts = self._groups.of(bucket) if self._owed or self._usage is not None else {}
             used = self._take_used(parts)
-            begun: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-            self._starts.submit(lambda: begun.put(self._begin(parts, used, buffer)))
-            self._work.submit(lambda: self._run(parts, used, end, buffer, begun.get), [(buffer, future)])
+            run = partial(self._run, parts, used, end, buffer)
+            if not self._work.on_stream:  # there no thread waits, so one is enough
+                begun: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+                self._starts.submit(lambda: begun.put(self._begin(parts, used, buffer)))
+                run = partial(run, begun.get)
+            self._work.submit(run, [(buffer, future)], last)
         else:
             for group in self._groups.add(bucket, future):
                 used = self._take_used(group.parts)
-                self._work.submit(partial(self._run, group.parts, used, end if group.last else None), group.finished)
+                run = partial(self._run, group.parts, used, end if group.last else None)
+                self._work.submit(run, group.finished, group.last)
         return self._to_ddp(future, last)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
@@ -233,7 +239,6 @@ class Hook(HookBase):
         if self.noise is not None:
             for part in (whole,) if whole is not None else parts.values():
                 self.noise.mean(part)
-        finish_queued(next(iter(parts.values())) if whole is None else whole)
         if end is not None:
             self._end_step(end)
 
@@ -300,11 +305,11 @@ class Hook(HookBase):
             self._follow_scaler()
             self.noise.end_step(not self._nonfinite, self._factor)
         super()._end_step(end)
-        decision = self._auto.end_step(end.backward_end_s) if self._auto is not None else None
-        if decision is None:
+        decision = self._auto.end_step(end.backward_end) if self._auto is not None else None
+        if self._auto is None or decision is None:
             return
         if decision.exchange != self.gradient_exchange:
-            self.use(decision.exchange)
+            self._adopt(decision.exchange, self._auto.setup(decision.exchange, self.sample))
         if decision.reason:
             self._auto = None
             if self.wire.rank == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -11,8 +10,9 @@ import torch
 
 from paceline.strategy.compression.formats import FP32
 from paceline.training.attach.exchange_thread import Future, promise
-from paceline.training.attach.hooks.base import StepEnd, finish_queued, step_end
+from paceline.training.attach.hooks.base import StepEnd, step_end
 from paceline.training.attach.hooks.ddp import Hook
+from paceline.training.device_stream import Moment
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.exchanges.gradients.gradient_statistics import is_finite
 from paceline.training.exchanges.wires.collectives import WireError
@@ -39,11 +39,10 @@ class MomentumHook(Hook):
         if self.frozen:
             future.set_result(buffer)
             return future
-        finish_queued(buffer)
         self.meter.bucket_ready()
-        end = step_end(last)
-        begun = self._begin_mean(buffer)
-        self._work.submit(partial(self._end_mean, begun, buffer, end), [(buffer, future)])
+        end = step_end(last, buffer.device)
+        begun = None if self._work.on_stream else self._begin_mean(buffer)  # a stream's collectives are launched by one thread
+        self._work.submit(partial(self._end_mean, begun, buffer, end), [(buffer, future)], last)
         return self._to_ddp(future, last)
 
     def _begin_mean(self, buffer: torch.Tensor) -> Callable[[], None]:
@@ -57,10 +56,9 @@ class MomentumHook(Hook):
 
             return fail
 
-    def _end_mean(self, begun: Callable[[], None], buffer: torch.Tensor, end: StepEnd | None) -> None:
-        begun()
+    def _end_mean(self, begun: Callable[[], None] | None, buffer: torch.Tensor, end: StepEnd | None) -> None:
+        (begun or self._begin_mean(buffer))()
         self._nonfinite |= not is_finite(buffer)
-        finish_queued(buffer)
         if end is not None:
             self._end_step(end)
 
@@ -74,15 +72,13 @@ class MomentumHook(Hook):
             LostRank, ReplicasDiverged, PayloadError: as a backward pass of an attached model.
         """
         first = next(iter(parts.values()))
-        finish_queued(first)
         done, finite = promise(first), [True]
 
         def run() -> None:
             assert self._setup is not None
             self._exchange(self._setup, parts, set(parts), last=True)
             finite[0] = not self._nonfinite
-            finish_queued(first)
-            self._end_step(StepEnd(time.perf_counter(), False))
+            self._end_step(StepEnd(Moment(first.device), False))
 
         self._work.submit(run, [(first, done)])
         done.wait()

@@ -87,10 +87,10 @@ class PowerSGD(HookBase):
         last = bucket.is_last()
         future = promise(bucket.buffer())
         self.meter.bucket_ready()
-        end = step_end(last)
+        end = step_end(last, bucket.buffer().device)
         for group in self._groups.add(bucket, future):
             used = self._take_used(group.parts)
-            self._work.submit(partial(self._run, group, used, end if group.last else None), group.finished)
+            self._work.submit(partial(self._run, group, used, end if group.last else None), group.finished, group.last)
         return self._to_ddp(future, last)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:

@@ -25,9 +25,8 @@ from paceline.strategy import GradientExchange
 from paceline.strategy.gradient_exchange import ROUTE_CHOICES
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.buffer_watch import buffers_of_sharded
-from paceline.training.attach.consistency import checksum, odd_in_mesh, same_in_mesh
+from paceline.training.attach.consistency import comparable, odd_in_mesh, same_in_mesh
 from paceline.training.attach.exchange_thread import Exchanges, Future, promise
-from paceline.training.attach.hooks.base import finish_queued
 from paceline.training.attach.hooks.state import (
     POSITION,
     HookState,
@@ -63,6 +62,7 @@ from paceline.training.attach.shards.step_verdict import StepVerdict, Verdict, v
 from paceline.training.attach.shards.unit_exchange import ShardedTensor
 from paceline.training.attach.shards.unit_reducer import Draws, UnitReducer
 from paceline.training.attach.shards.weight_gather import WeightGather
+from paceline.training.device_stream import in_order_of_launches, settle_copies
 from paceline.training.exchanges.gradients.gradient_sample import Sample
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.wires.message_buffers import BufferPool
@@ -115,10 +115,13 @@ class ShardedHook:
         ranks = {rank for wire in self._data_wires for rank in dist.get_process_group_ranks(wire.group)}
         self._buffers = buffers_of_sharded(model, ranks)
         everyone = dist.group.WORLD if widest_mesh(self.units).size() == dist.get_world_size() else None
-        self._work = Exchanges(self._reducers[self.units[0]].world, everyone)
+        wires = verdict_wires(self.units, (r.world for r in self._reducers.values()), self.meter, options.timeout_s)
+        everything = (*wires, *(wire for reducer in self._reducers.values() for wire in reducer.wires))
+        groups = tuple(dict.fromkeys(wire.group for wire in everything))
+        self._work = Exchanges(self._reducers[self.units[0]].world, everyone, groups)
+        self._in_turn = self._work.on_stream and in_order_of_launches()  # with FSDP2's own collectives
         self._waiting: list[Future] = []
         self._queued: deque[Future] = deque()  # exchanges that may still hold the gradients of a whole unit
-        wires = verdict_wires(self.units, (r.world for r in self._reducers.values()), self.meter, options.timeout_s)
         self._verdict = StepVerdict(wires, gradient_exchange.description.lossy)
         self._in_step = self._exchanged = False
         self._told: set[str] = set()
@@ -151,11 +154,10 @@ class ShardedHook:
         """Write this rank's part of the mean of ``matrix`` into ``output``. If FSDP2 reads the part only after the backward
         pass, it may be written later.
         """
+        self._work.receive(matrix, output)
         self._begin_step()
         self.meter.bucket_ready()
-        finish_queued(matrix)
-        self._follow_scaler()
-        reducer, late = self._reducers[unit], unit.may_be_late(output)
+        reducer, late = self._reducers[unit], unit.may_be_late(output) and not self._in_turn
         compressed = matrix.numel() == unit.owners * unit.columns
         holds = compressed and reducer.holds
         self._exchanged |= not holds
@@ -337,10 +339,10 @@ class ShardedHook:
         holds: bool,
     ) -> None:
         draws = Draws(self.seed, step)
+        self._follow_scaler()
         bad = reducer.reduce(output, matrix, divisor, draws, self._verdict.nonfinite, compressed)
         if not holds:
             self._verdict.seen(bad, compressed and reducer.encodes, reducer.agrees if compressed else None)
-        finish_queued(output)
 
     def _begin_step(self) -> None:
         if not self._in_step:
@@ -365,8 +367,13 @@ class ShardedHook:
             return
         exchanged, self._in_step, self._exchanged = self._exchanged, False, False
         verdicts: list[Callable[[], Verdict]] = []
-        ended = promise(nothing := torch.empty(0, dtype=torch.float32))
-        conclude = (lambda: verdicts.append(self._verdict.conclude())) if exchanged else (lambda: None)
+        ended = promise(nothing := torch.empty(0, dtype=torch.float32, device=self._data_wires[0].device))
+
+        def conclude() -> None:
+            settle_copies(nothing.device)
+            if exchanged:
+                verdicts.append(self._verdict.conclude())
+
         self._work.submit(conclude, [(nothing, ended)])
         for future in (*self._waiting, ended):
             future.wait()
@@ -406,7 +413,7 @@ class ShardedHook:
         for wire in dict.fromkeys(self._reducers[unit].replicas for unit in replicated):
             units = [unit for unit in replicated if self._reducers[unit].replicas is wire]
             shards = [unit.shard_of(p) for unit in units for p in unit.parameters]
-            same_in_mesh("weights", checksum(shards), [wire.group], others, wire.device)
+            same_in_mesh("weights", comparable(shards), [wire.group], others, wire.device)
         alike, own = self._buffers.unsent()
         groups, device = [wire.group for wire in self._data_wires], self._data_wires[0].device
         same_in_mesh("buffers of SyncBatchNorm", alike, groups, others, device)

@@ -26,12 +26,12 @@ from paceline.strategy import GradientExchange, LocalSteps
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.consistency import same_weights
 from paceline.training.attach.exchange_thread import Exchanges, promise
-from paceline.training.attach.hooks.base import finish_queued
 from paceline.training.attach.hooks.state import refuse_first_rank_only
 from paceline.training.attach.local.local_fragments import Fragment, StartedExchange
 from paceline.training.attach.local.local_state import LocalState, load, refuse_one_name, state_of
 from paceline.training.attach.local.worker_exchange import WorkerRanks, exchanged
 from paceline.training.attach.local.worker_ranks import Seat, local_of, parts_of, reshard
+from paceline.training.device_stream import in_order_of_launches, settle_copies
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup, setup_at
@@ -275,11 +275,13 @@ class LocalSync:
                 part = whole[self.parts[name].start : self.parts[name].stop]
                 part.add_(self.owed.pop(name).reshape(-1).to(part))
         buffers = self._flat_buffers() if turn == len(self.fragments) - 1 else self.kept_buffers[:0]
-        finish_queued(mean)
         done = promise(mean)
+        self._work.receive(buffers)
         self.pending = StartedExchange(turn, self.step_number + self.local.sync_delay, mean, buffers, done, time.perf_counter())
         self._work.submit(partial(self._exchange, self.pending, fragment, fragment.idle, self.step_number), [(mean, done)])
         fragment.idle = True
+        if self._work.on_stream and in_order_of_launches():  # with collectives of the script
+            done.wait()
 
     def _exchange(self, pending: StartedExchange, fragment: Fragment, idle: bool, step: int) -> None:
         """Replace a pseudo-gradient by its mean, on the exchange thread."""
@@ -304,7 +306,7 @@ class LocalSync:
             pending.finite = is_finite(pending.mean)
             if self.worker is not None:
                 pending.finite = not self.worker.any(not pending.finite)
-        finish_queued(pending.mean)
+        settle_copies(self.wire.device)
         pending.meter = copy(self.wire.meter)  # the next exchange may begin before somebody looks
 
     def _average(self, mean: torch.Tensor, fragment: Fragment, step: int) -> None:
@@ -361,6 +363,7 @@ class LocalSync:
         fragment.take(self.local.own_share)
         if pending.buffers.numel():
             self.kept_buffers = pending.buffers
+            self._work.take_back(pending.buffers)
             self._set_buffers(pending.buffers)
         return pending.trained
 

@@ -8,7 +8,7 @@ from math import ceil, prod
 import torch
 import torch.distributed as dist
 
-from paceline.training.attach.consistency import checksum, same_in_mesh
+from paceline.training.attach.consistency import comparable, same_in_mesh
 from paceline.training.attach.local.worker_ranks import Seat, ShardPart, WorkerPlace
 from paceline.training.exchanges.wires.collectives import Wire
 from paceline.training.exchanges.wires.process_groups import own_wire
@@ -43,7 +43,7 @@ class WorkerRanks:
     def same_weights(self, anchors: Sequence[torch.Tensor]) -> None:
         """Compare a checksum of the shared weights. Raises ReplicasDiverged on every rank of all workers."""
         same = [self._between.group] + ([self.replicas.group] if self.replicas else [])
-        same_in_mesh("weights", checksum(anchors), same, [self.members.group], self._between.device)
+        same_in_mesh("weights", comparable(anchors), same, [self.members.group], self._between.device)
 
     def gather(self, own: torch.Tensor, parts: Sequence[ShardPart], into: torch.Tensor) -> None:
         """Write the parts of all ranks with equal shards into ``into``, the flat shards of a fragment.

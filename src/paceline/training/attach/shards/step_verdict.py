@@ -6,6 +6,7 @@ do not hold the NaN's shard may not see it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ class StepVerdict:
 
     def __init__(self, wires: Sequence[Wire], lossy: bool) -> None:
         self.wires, self._lossy = tuple(wires), lossy
+        self._counted: Callable[[], Verdict] | None = None  # verdict of the last step, if it is only counted
         self._begin()
 
     def _begin(self) -> None:
@@ -69,6 +71,8 @@ class StepVerdict:
         If they are only counted, this call does not wait for them. The function does, and any rank may call it at any time or
         never. They are sent during the next step, except on a mesh of several dimensions, whose sums follow one another.
         """
+        if self._counted is not None:
+            self._counted()  # it has arrived, and this thread may wait for the device
         own, lossy = Verdict(self.nonfinite, False), self._lossy
         numbers = torch.tensor([float(self.nonfinite), float(self._encoded)], dtype=torch.float32)
         arrived: Callable[[], torch.Tensor] = lambda: numbers  # noqa: E731
@@ -76,15 +80,20 @@ class StepVerdict:
             if wire is not self._agreed:
                 arrived = wire.note(arrived().to(wire.device))
         self._begin()
-        sums = arrived() if lossy else None
 
+        @functools.cache
         def verdict() -> Verdict:
             try:
-                nonfinite, encoded = (arrived() if sums is None else sums).tolist()
+                nonfinite, encoded = arrived().tolist()
             except WireError:  # the next exchange names the lost rank
+                if lossy:
+                    raise
                 return own
             return Verdict(nonfinite > 0, nonfinite > 0 and encoded > 0)
 
+        if lossy:
+            verdict()  # here, so that the thread of the backward pass has no wait for the device
+        self._counted = None if lossy else verdict
         return verdict
 
 

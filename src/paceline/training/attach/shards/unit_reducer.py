@@ -96,6 +96,11 @@ class UnitReducer(ABC):
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool: ...
 
     @property
+    def wires(self) -> Sequence[Wire]:
+        """All wires that the reducer uses."""
+        return (self.world, self.replicas)
+
+    @property
     def holding(self) -> Holding | None:
         """Residuals on this rank; None without error feedback."""
         return None
@@ -186,6 +191,11 @@ class OwnerReducer(UnitReducer):
         torch.div(row, divisor, out=output) if output.dtype == row.dtype else output.copy_(row.div_(divisor))
         self._written |= self._feedback and fit
         return not fit
+
+    @property
+    def wires(self) -> Sequence[Wire]:
+        """All wires that the reducer uses."""
+        return (self.world, self.setup.outer, *(() if self.setup.inner is None else (self.setup.inner,)))
 
     @property
     def agrees(self) -> Wire | None:

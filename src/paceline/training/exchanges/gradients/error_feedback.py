@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from paceline.codecs import Key
+from paceline.training.device_stream import settle_copies
 from paceline.training.exchanges.gradients.residual_keeping import AS_THEY_ARE, Keeping, WorkingCopies
 from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout
 
@@ -169,6 +170,7 @@ class Feedback:
             sums: this rank's equal share of the sum over the workers; ``device``: the codec's.
         """
         residual = self.residual.latest(layout, device)
+        settle_copies(device)  # where the host keeps residuals, it adds to them
         for tensor, first, end in layout.pieces:
             begin, end = max(first, start), min(end, stop, layout.compressed)
             if tensor.name in sums and begin < end:

@@ -1,0 +1,114 @@
+"""An exchange on a GPU that does not end: found within its time limit, though the host waits for nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from paceline.errors import LostRank
+from paceline.training.attach import exchange_thread, exchange_watch
+from paceline.training.attach.exchange_thread import Exchanges, promise
+from paceline.training.attach.exchange_watch import Flight, abort, look
+from paceline.training.exchanges.wires.collectives import WireError
+from stream_stand_in import Event, World
+
+
+def flight(late: list[str], name: str, now: float, done: bool | None = None) -> Flight:
+    """Exchange with a limit of 10 s; ``done``: None if it is not yet queued."""
+    one = Flight(10, lambda: late.append(name))
+    one.since = now
+    one.done = None if done is None else SimpleNamespace(query=lambda: done)
+    return one
+
+
+def test_only_the_first_that_has_not_ended_is_late() -> None:
+    late: list[str] = []
+    flights = deque([flight(late, "ended", 0, True), flight(late, "runs", 1, False), flight(late, "waits", 2)])
+    look(flights, 9.0)
+    assert len(flights) == 2 and flights[0].since == 9.0  # its time begins when the one before has ended
+    look(flights, 18.0)
+    assert not late
+    look(flights, 19.5)
+    assert late == ["runs", "waits"] and not flights
+
+
+class AllAlive:
+    """A roll of ranks that finds none of them lost."""
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+
+    def verdict(self, error: Exception) -> LostRank:
+        return LostRank(f"a rank is lost ({error})")
+
+
+@pytest.mark.parametrize("stuck", ["host", "device"])
+def test_who_waits_for_a_lost_rank_is_released_in_time(stuck: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exchange's thread waits for a value, or all is queued and the device does not end."""
+    monkeypatch.setattr(exchange_thread, "Roll", AllAlive)
+    monkeypatch.setattr(exchange_watch, "POLL_S", 0.01)
+    aborted: list[Any] = []
+    backend = SimpleNamespace(abort=lambda: aborted.append("group"))
+    group = SimpleNamespace(_get_backend=lambda device: backend)
+    wire: Any = SimpleNamespace(
+        rank=0, world_size=2, group=group, soundness=SimpleNamespace(sound=True), device=torch.device("cpu"), timeout_s=0.1
+    )
+    released = threading.Event()
+    with World().installed():
+        work = Exchanges(wire)
+        monkeypatch.setattr(Event, "query", lambda event: stuck != "device")
+        buffer = torch.ones(2)
+        future = promise(buffer)
+        work.submit(lambda: released.wait(20) and None if stuck == "host" else None, [(buffer, future)])
+        started = time.monotonic()
+        future.wait()
+        while not aborted and time.monotonic() < started + 20:
+            time.sleep(0.01)
+        with pytest.raises(LostRank, match="not ended within"):
+            work.check()
+        assert aborted == ["group"] and not wire.soundness.sound
+        released.set()
+        last = promise(buffer)
+        work.submit(lambda: None, [(buffer, last)])
+        last.wait()  # the thread has left the world
+
+
+def test_only_groups_that_can_be_aborted_are() -> None:
+    def refuses(device: torch.device) -> Any:
+        raise RuntimeError("no such backend")
+
+    groups: list[Any] = [SimpleNamespace(_get_backend=refuses), SimpleNamespace(_get_backend=lambda device: object())]
+    abort(groups, torch.device("cpu"))
+
+
+def test_hooks_of_a_device_share_one_thread_and_exchanges_may_wait_for_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange_thread, "Roll", AllAlive)
+    wire: Any = SimpleNamespace(
+        rank=0, world_size=2, group="a group", soundness=SimpleNamespace(sound=True), device=torch.device("cpu"), timeout_s=9.0
+    )
+    order: list[tuple[str, str]] = []
+
+    def note(name: str) -> None:
+        order.append((name, threading.current_thread().name))
+
+    with World().installed() as world:
+        first, second = Exchanges(wire), Exchanges(wire, holds=True)
+        assert first.on_stream and first._lane is second._lane
+        buffer = torch.ones(2)
+        second.submit(lambda: note("held"), [], last=False)
+        first.submit(lambda: note("at once"), [])
+        future = promise(buffer)
+        second.submit(lambda: note("last"), [(buffer, future)])
+        future.wait()
+        assert order == [(name, "paceline-exchange") for name in ("at once", "held", "last")]
+        world.is_capturing = True
+        with pytest.raises(Exception, match="captured"):
+            first.receive(buffer)
+        with pytest.raises(LostRank), first.naming():
+            raise WireError("gone")

@@ -46,7 +46,7 @@ class Access(NamedTuple):
     what: str
 
     def before(self, clock: Clock) -> bool:
-        """Whether a stream with this clock runs after it."""
+        """Return whether a stream with this clock runs after it."""
         return clock.get(self.stream, 0) >= self.tick
 
 
@@ -151,7 +151,7 @@ class World:
         self._comm: dict[str, Stream] = {}
         self._works: dict[int, tuple[Any, list[Event]]] = {}
 
-    # What ``device_stream`` asks of its engine.
+    # Functions of the engine of ``device_stream``.
 
     def has_streams(self, device: torch.device) -> bool:
         return True
@@ -372,7 +372,7 @@ class World:
         put(work, "wait", wait)
         plain_future = work.get_future
 
-        def get_future(of: Any) -> Any:  # its callbacks have streams of their own, which wait; they are not watched
+        def get_future(of: Any) -> Any:  # its callbacks have further streams, which wait; they are not watched
             self._wait_for(of)
             return plain_future(of)
 
@@ -432,7 +432,7 @@ class World:
         return read
 
     def _to_ddp(self, plain: Any) -> Any:
-        """DDP waits for its futures in C++ at the end of a backward pass. So does this, right before."""
+        """Wait for futures as DDP does in C++ at the end of a backward pass, right before that."""
         futures: list[Any] = []
 
         def to_ddp(hook: Any, future: Any, last: bool) -> Any:

@@ -106,7 +106,7 @@ class Exchanges:
 
     @property
     def on_stream(self) -> bool:
-        """Whether exchanges are queued on a stream."""
+        """True if exchanges are queued on a stream of a GPU."""
         return self._lane.stream.queues
 
     def receive(self, *buffers: torch.Tensor) -> None:

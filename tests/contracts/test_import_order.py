@@ -59,7 +59,7 @@ ORDER = (
 )
 ENTRY_POINTS = frozenset({"paceline.__main__", "paceline.training.__main__"})
 """What ``python -m`` runs: each starts the command line, so it stands below everything, and nothing imports it."""
-TRAINING = ("exchanges", "attach", "optimizers", "runs", "__main__")
+TRAINING = ("device_stream", "exchanges", "attach", "optimizers", "runs", "__main__")
 """Rooms of ``training``, in order: who attaches an exchange to a script loads nothing of the trainer."""
 PREDICTION = (
     "passes",

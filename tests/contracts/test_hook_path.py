@@ -32,7 +32,7 @@ RECEIVERS = {
     "_work": "Exchanges",
     "_starts": "Background",
     "_groups": "Groups",
-    "_lane": "Lane",
+    "_queue": "ExchangeQueue",
     "stream": "DeviceStream",
     "meter": "Meter",
     "noise": "NoiseMeter",

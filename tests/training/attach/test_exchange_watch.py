@@ -99,7 +99,7 @@ def test_hooks_of_a_device_share_one_thread_and_exchanges_may_wait_for_the_last_
 
     with World().installed() as world:
         first, second = Exchanges(wire), Exchanges(wire, holds=True)
-        assert first.on_stream and first._lane is second._lane
+        assert first.on_stream and first._queue is second._queue
         buffer = torch.ones(2)
         second.submit(lambda: note("held"), [], last=False)
         first.submit(lambda: note("at once"), [])

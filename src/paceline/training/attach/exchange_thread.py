@@ -44,28 +44,28 @@ class Background:
         self._tasks.put(task)
 
 
-class Lane:
+class ExchangeQueue:
     """Thread and stream that run exchanges in the order in which they were submitted.
 
-    All hooks of a GPU share one lane. NCCL needs one order of launches on all ranks, over all communicators of a device, and
+    All hooks of a GPU share one queue. NCCL needs one order of launches on all ranks, over all communicators of a device, and
     a thread for each hook would give each rank another.
     """
 
-    _made: ClassVar[weakref.WeakValueDictionary[torch.device, Lane]] = weakref.WeakValueDictionary()
+    _made: ClassVar[weakref.WeakValueDictionary[torch.device, ExchangeQueue]] = weakref.WeakValueDictionary()
 
     def __init__(self, device: torch.device) -> None:
         self.stream, self.watch = DeviceStream.of(device), Watch()
         self._work = Background(self, "paceline-exchange")
 
     @classmethod
-    def of(cls, device: torch.device) -> Lane:
-        """Return the lane of a GPU; on a CPU a new one."""
+    def of(cls, device: torch.device) -> ExchangeQueue:
+        """Return the queue of a GPU; on a CPU a new one."""
         if not has_streams(device):
             return cls(device)
-        lane = cls._made.get(device)
-        if lane is None:
-            lane = cls._made[device] = cls(device)
-        return lane
+        found = cls._made.get(device)
+        if found is None:
+            found = cls._made[device] = cls(device)
+        return found
 
     def submit(self, task: Task) -> None:
         """Run ``task`` after all earlier tasks."""
@@ -100,14 +100,14 @@ class Exchanges:
         self._roll = Roll(watched or wire.group)
         self._failed: Exception | None = None
         self._failing, self._setting = threading.Lock(), threading.Lock()
-        self._lane = Lane.of(wire.device)
+        self._queue = ExchangeQueue.of(wire.device)
         self._handed: list[Any] = []  # events of buffers that the next exchange needs
         self._held: list[Task] | None = [] if holds else None
 
     @property
     def on_stream(self) -> bool:
         """True if exchanges are queued on a stream of a GPU."""
-        return self._lane.stream.queues
+        return self._queue.stream.queues
 
     def receive(self, *buffers: torch.Tensor) -> None:
         """Take over buffers that the caller's stream has written. Exchanges that are submitted from now on come after that.
@@ -116,11 +116,11 @@ class Exchanges:
             UserError: a CUDA graph is being captured; nothing has been queued then.
         """
         refuse_capture(self._device)
-        self._handed.append(self._lane.stream.hand_over(*buffers))
+        self._handed.append(self._queue.stream.hand_over(*buffers))
 
     def take_back(self, *tensors: torch.Tensor) -> None:
         """Let the caller's stream use what an exchange has allocated, after the wait for its future."""
-        self._lane.stream.take_back(*tensors)
+        self._queue.stream.take_back(*tensors)
 
     def submit(self, exchange: Task, waiting: Sequence[Waiting], last: bool = True) -> None:
         """Queue ``exchange``. The futures then hold their buffers, with undefined content if it failed.
@@ -137,17 +137,17 @@ class Exchanges:
                 return
             held, self._held = self._held, []
             for earlier in held:
-                self._lane.submit(earlier)
+                self._queue.submit(earlier)
         else:
-            self._lane.submit(task)
+            self._queue.submit(task)
 
     def _finish(self, exchange: list[Task], waiting: Sequence[Waiting], after: Sequence[Any]) -> None:
         """Run the one exchange of the list and set its futures, without a remaining reference to it."""
         flight = None
         if self.on_stream:
-            flight = self._lane.watch.add(Flight(self._timeout_s, partial(self._give_up, waiting)))
+            flight = self._queue.watch.add(Flight(self._timeout_s, partial(self._give_up, waiting)))
         try:
-            with self._lane.stream.running(after):
+            with self._queue.stream.running(after):
                 try:
                     if self._failed is not None:  # the ranks are no longer in step
                         raise self._failed
@@ -157,7 +157,7 @@ class Exchanges:
                 exchange.clear()
                 self._set(waiting)  # within the stream, for which the futures' readers then wait
                 if flight is not None:
-                    flight.done = self._lane.stream.end()
+                    flight.done = self._queue.stream.end()
         except Exception as error:  # of the device itself
             self._fail(error)
         exchange.clear()

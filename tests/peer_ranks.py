@@ -141,6 +141,36 @@ def killed(rank: int, workers: int, compression: str, where: str = "exchange", h
     return finished(peer)
 
 
+def suspended(rank: int, workers: int, compression: str) -> dict[str, Any]:
+    """The last peer is stopped in the exchange of its second round, and goes on when the others have taken two without it."""
+    peer = Peer(rank, compression)
+    began(peer, workers)
+    peer.round()
+    if rank == workers - 1:
+        store().set("pid", str(os.getpid()))
+        exchange = peer_exchange.begin_allreduce, peer_exchange.exchange_group
+
+        def stop(*given: Any) -> Any:
+            """Stop this process, once, and exchange when it goes on."""
+            peer_exchange.begin_allreduce, peer_exchange.exchange_group = exchange
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return exchange[compression != "dense"](*given)
+
+        peer_exchange.begin_allreduce = peer_exchange.exchange_group = stop
+        while not peer.seen[1:] or not peer.seen[-1][2]:
+            peer.round()
+        return finished(peer)
+    for _ in range(2):
+        peer.round()
+    store().add("without", 1)
+    until("without", workers - 1)
+    if rank == 0:
+        os.kill(int(store().get("pid")), signal.SIGCONT)
+    while len(peer.sync.members) < workers:
+        peer.round()
+    return finished(peer)
+
+
 def leaving(rank: int, workers: int, compression: str) -> dict[str, Any]:
     """The last peer leaves after its first round, with a step that it has taken since."""
     peer = Peer(rank, compression)
@@ -290,6 +320,10 @@ def _members(one: dict[str, Any]) -> list[list[str]]:
 Checks = list[tuple[str, bool]]
 _EXPECTED: dict[str, Callable[[list[dict[str, Any]], list[str], list[str]], Checks]] = {
     "together": lambda peers, everyone, others: [("members", all(_members(one) == [everyone] * 3 for one in peers))],
+    "suspended": lambda peers, everyone, others: [
+        ("others went on", all(_members(one)[1:3] == [others] * 2 for one in peers[:-1])),
+        ("came again", all(_members(one)[-1] == everyone for one in peers)),
+    ],
     "leaving": lambda peers, everyone, others: [
         ("members", all(_members(one)[1:] == [others] * 2 for one in peers[:-1])),
         ("members of the first", all(_members(one)[0] == everyone for one in peers)),
@@ -348,6 +382,7 @@ CASES: dict[str, Callable[[int, int, str], dict[str, Any]]] = {
     "killed": killed,
     "killed before": partial(killed, where="attempt"),
     "stopped": partial(killed, how=signal.SIGSTOP),
+    "suspended": suspended,
     "leaving": leaving,
     "joining": joining,
     "late": late,

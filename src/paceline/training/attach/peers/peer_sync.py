@@ -213,9 +213,8 @@ class PeerSync:
 
     def _change(self) -> PeerChange:
         """Return this peer's change since its last exchange; zeros if it is NaN or infinite."""
-        device = self.fragment.anchor.device
         difference = self.fragment.difference(torch.empty_like(self.fragment.anchor)).cpu()
-        buffers = self.flat_buffers()
+        buffers = self.flat_buffers().cpu()
         finite = is_finite(difference) and is_finite(buffers)
         if self.trained and not finite:
             self.returned += 1
@@ -227,7 +226,7 @@ class PeerSync:
         if not finite:
             difference, buffers = torch.zeros_like(difference), torch.zeros_like(buffers)
         contributes = self.trained and finite
-        return PeerChange(difference=difference, buffers=buffers.to(device), residuals=self.residuals, contributes=contributes)
+        return PeerChange(difference=difference, buffers=buffers, residuals=self.residuals, contributes=contributes)
 
     def _attempt(self, attempt: Attempt, change: PeerChange) -> Mean | None:
         """Exchange in an attempt, if this peer is one of its members. Returns None if it failed, or took place without it."""

@@ -52,7 +52,8 @@ def _methods() -> Iterator[SiteMethod]:
     for entry in tomllib.loads(text)["method"]:
         recipe = LOCAL_RECIPES.get(entry.pop("recipe", ""))
         if recipe is not None:
-            entry["choices"] = {name: value for name, value in recipe.choices.items() if name != _EVERY}
+            of_recipe = {name: value for name, value in recipe.choices.items() if name != _EVERY}
+            entry["choices"] = of_recipe | entry.get("choices", {})
             entry["source"] = recipe.source
         yield SiteMethod(**entry)
 

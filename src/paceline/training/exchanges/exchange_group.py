@@ -283,6 +283,7 @@ def _compressed(
         return CodecStream(codec, packed, draws, first, exact=setup.dense), [scaling.unit for scaling in scalings]
     if setup.feedback is not None:
         owed = setup.feedback.compensate(layout, share.start, share.parts, packed)
+        _clear(owed[0], gaps)  # a codec may send a padding of 0 as another value, which leaves a residual
         return CodecStream(codec, packed, draws, first, *owed, exact=setup.dense, gaps=gaps), ()
     gather(share.parts, packed)
     _clear(packed, gaps)

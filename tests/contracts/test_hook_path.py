@@ -7,6 +7,7 @@ given to ``submit`` run on the exchange's thread, where a wait stops nothing els
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,7 @@ ROOTS = {
     "hooks/powersgd.py": ["PowerSGD.submit"],
     "hooks/sharded.py": ["ShardedHook.reduce", "UnitReduceScatter.__call__", "UnitReduceScatter.allocate"],
 }
-"""What DDP and FSDP2 call during a backward pass, by file of ``attach``."""
+"""Functions that DDP and FSDP2 call during a backward pass, by file of ``attach``."""
 RECEIVERS = {
     "_work": "Exchanges",
     "_starts": "Background",
@@ -76,6 +77,7 @@ class Function(NamedTuple):
     node: ast.FunctionDef
 
 
+@functools.cache
 def functions() -> dict[str, list[Function]]:
     """Functions and methods by their last name."""
     found: dict[str, list[Function]] = {}

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from paceline.errors import LostRank
-from paceline.training.attach import exchange_thread, exchange_watch
+from paceline.training.attach import exchange_thread, exchange_watch, liveness
 from paceline.training.attach.exchange_thread import Exchanges, promise
 from paceline.training.attach.exchange_watch import Flight, abort, look
 from paceline.training.exchanges.wires.collectives import WireError
+from paceline.training.exchanges.wires.process_groups import limit
 from stream_stand_in import Event, World
 
 
@@ -77,6 +78,11 @@ def test_who_waits_for_a_lost_rank_is_released_in_time(stuck: str, monkeypatch: 
         last = promise(buffer)
         work.submit(lambda: None, [(buffer, last)])
         last.wait()  # the thread has left the world
+
+
+def test_the_engine_waits_longer_than_the_watch_and_its_verdict() -> None:
+    cuda, cpu = (limit(torch.device(kind), 5).total_seconds() for kind in ("cuda", "cpu"))
+    assert cpu == 5 and cuda > 5 + 2 * (liveness.SETTLE_S + liveness.PATIENCE_S + liveness.ANSWER_S)
 
 
 def test_only_groups_that_can_be_aborted_are() -> None:

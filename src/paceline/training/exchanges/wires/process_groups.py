@@ -74,7 +74,7 @@ def own_wire(
         else:
             number = pool.counts[key] = pool.counts.get(key, 0) + 1
             with marking() if marked else nullcontext():
-                group = dist.new_group(list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
+                group = dist.new_group(list(ranks), timeout=limit(device, timeout_s), use_local_synchronization=True)
                 if marked:  # a card takes the first marked byte of a connection for the beginning of a message
                     dist.barrier(group)
     wire = Wire(group, device, meter, timeout_s, soundness)
@@ -93,3 +93,8 @@ def _release(pool: _GroupPool, key: GroupKey, number: int, group: dist.ProcessGr
     """Release the group for reuse, unless an exchange over it failed, since its messages may still arrive."""
     if soundness.sound:
         pool.free.setdefault(key, {})[number] = group
+
+
+def limit(device: torch.device, timeout_s: float) -> timedelta:
+    """Return the time limit of a group. NCCL's ends the process, so it is a minute later than that of the exchanges' watch."""
+    return timedelta(seconds=timeout_s + (60 if device.type == "cuda" else 0))

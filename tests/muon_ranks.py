@@ -110,10 +110,10 @@ def models(workers: int) -> dict[str, nn.Module]:
     return found
 
 
-def run(rank: int, workers: int) -> dict[str, Any]:
+def run(rank: int, workers: int, precisions: str) -> dict[str, Any]:
     """Weights of every way, the calls and bytes of a step, and each rank's FLOPs."""
     found: dict[str, Any] = {}
-    for precision in ("bf16", "fp32"):
+    for precision in precisions.split():
         alone = network()
         single = muon(alone, precision=precision)
         train(alone, single)

@@ -155,3 +155,12 @@ def test_regret_and_the_layouts_of_the_largest_search() -> None:
     assert says(PAGE, f"where a choice by lot costs {lot:.0f} %")
     search = rows("layout_search.csv")[-1]
     assert f"{int(search['legal']):,} in {float(search['seconds']):.0f} s" in PAGE
+
+
+def test_the_step_of_muon_beside_others() -> None:
+    for network, own in groupby(rows("muon_speed.csv"), lambda row: row["network"]):
+        by_name = {row["contender"]: row for row in own}
+        others = [float(by_name[name]["ratio"]) for name in by_name if not name.startswith("paceline")]
+        cells = [f"{float(by_name['paceline']['cpu_ms']):,.0f} ms"]
+        cells += [f"{float(row['ratio']):.2f}x" for name, row in by_name.items() if name != "paceline"]
+        assert f"| {' | '.join(cells)} |" in PAGE and min(others) >= 0.97, network

@@ -27,6 +27,7 @@ from paceline.training.attach.peers.peer_store import host_store
 from paceline.training.attach.peers.peer_sync import PeerSync
 from paceline.training.attach.peers.shared_weights import checksum_of
 
+oracle.optimizer("sgd", oracle.network())  # imports what an optimizer needs, once for all ranks that are forked
 EVERY = 2
 WAIT = timedelta(seconds=60)
 

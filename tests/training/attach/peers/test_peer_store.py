@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch.distributed as dist
 
 from paceline.errors import LostRank, UserError
 from paceline.training.attach.peers.__main__ import main
-from paceline.training.attach.peers.peer_store import PeerStore, connect, host_store
+from paceline.training.attach.peers.peer_store import PeerStore, _Shared, connect, host_store
 from paceline.training.attach.peers.peers import Peers
 
 
@@ -46,3 +48,12 @@ def test_an_error_of_the_store_says_to_start_it_again() -> None:
     peer._shared.failed = dist.DistNetworkError("reset")
     with pytest.raises(LostRank, match="Start it again, and all peers with their saved states"):
         peer.check()
+
+
+def test_time_in_which_a_suspended_peer_did_not_look_does_not_count() -> None:
+    shared = _Shared(patience_s=0.01)
+    shared.saw({1: 5})
+    time.sleep(0.02)
+    assert shared.lives(1)
+    shared.saw({1: 5})
+    assert not shared.lives(1)

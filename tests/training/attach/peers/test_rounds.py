@@ -87,3 +87,11 @@ def test_one_that_fetches_is_waited_for_even_past_the_deadline(peers: list[PeerS
 
     both = at_once([lambda: rounds(first, 0.0).gather(1, True, ("", ())), fetched])
     assert both[0].members == (peers[0].number, peers[1].number)
+
+
+def test_an_outer_step_has_one_version_though_a_peer_took_others_for_lost(peers: list[PeerStore]) -> None:
+    solo = rounds(peers[0], 0.0).gather(1, True, ("", ()))
+    assert rounds(peers[1]).claim(1)
+    assert not rounds(peers[0]).commit(solo)
+    assert rounds(peers[2]).newest(0) == 1
+    assert rounds(peers[2]).holders(1) == [peers[1].number]

@@ -202,7 +202,7 @@ class PeerSync:
                 attempt = rounds.gather(self.shared.outer_step + 1, change.contributes, known)
                 mean = self._attempt(attempt, change)
                 if mean is not None:
-                    self._apply(attempt, mean, change)
+                    self._apply(attempt, mean)
                     return True
                 failures += meeting.number in attempt.members and all(map(meeting.lives, attempt.members))
                 if failures >= FAILURES:
@@ -247,8 +247,10 @@ class PeerSync:
             meeting.check()
             time.sleep(POLL_S)
         if verdict == COMMITTED:
-            rounds.commit(attempt)
-            return task.result if task is not None else None
+            if rounds.commit(attempt) and task is not None:
+                result: Mean = task.result
+                return result
+            return None
         self._group = None
         if task is not None:
             _log.warning("outer step %d: an exchange %s; those that are there try again", attempt.outer_step, verdict)
@@ -256,7 +258,7 @@ class PeerSync:
                 raise task.error
         return None
 
-    def _apply(self, attempt: Attempt, mean: Mean, change: PeerChange) -> None:
+    def _apply(self, attempt: Attempt, mean: Mean) -> None:
         """Take the outer step of a committed attempt. All members have the same mean."""
         assert self._meeting is not None
         self._group, self.meter, self.residuals = mean.group, mean.meter, mean.residuals
@@ -270,7 +272,7 @@ class PeerSync:
         self.shared.move(mean.difference.to(device), buffers, attempt.contributors, attempt.peers)
 
     def _catch_up(self, newest: int) -> None:
-        """Take the shared weights of the newest outer step from a peer that has them."""
+        """Take the newest shared weights that a live peer has. If this one has them, they become those of a new outer step."""
         assert self._meeting is not None and self._rounds is not None
         meeting, rounds = self._meeting, self._rounds
         self.left_behind += 1
@@ -279,20 +281,18 @@ class PeerSync:
         for step in range(newest, self.shared.outer_step, -1):
             for holder in rounds.holders(step):
                 try:
-                    self.shared.adopt(fetch(meeting, holder, self.shared, self.options.timeout_s), newest)
+                    self.shared.adopt(fetch(meeting, holder, self.shared, self.options.timeout_s))
                 except LostRank as lost:
                     meeting.check()
                     _log.warning("%s; another one is asked", lost)
                     continue
-                if step < newest:
-                    _log.warning("outer steps %d to %d are lost with all peers that had them", step + 1, newest)
                 rounds.hold(self.shared.outer_step)
                 return
         if self.shared.outer_step < 0:
             raise LostRank("no live peer has the shared weights: start all peers again with their saved states")
-        _log.warning("outer steps %d to %d are lost with all peers that had them", self.shared.outer_step + 1, newest)
-        self.shared.relabel(newest)
-        rounds.hold(newest)
+        if rounds.claim(newest + 1):  # a number of its own: one that was taken for lost may still come with the old one
+            _log.warning("outer steps %d to %d are lost with all peers that had them", self.shared.outer_step + 1, newest)
+            self.shared.relabel(newest + 1)
 
     # Joining.
 

@@ -136,7 +136,20 @@ class Rounds:
         """Report that this member has no result."""
         self._meeting.first(f"{attempt.key}/verdict", f"failed at {self._meeting.name}: {why}")
 
-    def commit(self, attempt: Attempt) -> None:
-        """Record the members of a committed attempt, which hold the new shared weights."""
-        self._meeting.store.set(f"members/{attempt.outer_step}", ",".join(map(str, attempt.members)))
-        self._meeting.store.set("newest", str(attempt.outer_step))
+    def commit(self, attempt: Attempt) -> bool:
+        """Record the members of a committed attempt, which hold the new shared weights.
+
+        Returns False if a peer has claimed the outer step, since it took the holders of the one before for lost.
+        """
+        return self._record(attempt.outer_step, ",".join(map(str, attempt.members)))
+
+    def claim(self, outer_step: int) -> bool:
+        """Let this peer's weights be those of an outer step. Returns False if others have them."""
+        return self._record(outer_step, str(self._meeting.number))
+
+    def _record(self, outer_step: int, members: str) -> bool:
+        """Set the members of an outer step. The first to set them decides, so that no outer step has two versions."""
+        if self._meeting.first(f"members/{outer_step}", members) != members:
+            return False
+        self._meeting.store.set("newest", str(outer_step))
+        return True

@@ -84,11 +84,11 @@ class SharedWeights:
         return [self.header(), *(torch.empty_like(part, device="cpu") for part in self.parts())]
 
     @torch.no_grad()
-    def adopt(self, snapshot: Sequence[torch.Tensor], least_step: int = 0) -> None:
-        """Take another peer's snapshot. ``least_step``: the outer step that it stands for, if later ones are lost."""
+    def adopt(self, snapshot: Sequence[torch.Tensor]) -> None:
+        """Take another peer's snapshot."""
         with self._changing:
             header, *parts = snapshot
-            self.outer_step, self.counted = max(int(header[0]), least_step), int(header[1])
+            self.outer_step, self.counted = int(header[0]), int(header[1])
             for own, part in zip(self.parts(), parts, strict=True):
                 own.copy_(part)
 

@@ -17,6 +17,9 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
 from paceline.training.attach.attach import attach
+from paceline.training.exchanges.exchange_setup import own_wires
+from paceline.training.exchanges.wires.meter import Meter
+from paceline.training.exchanges.wires.process_groups import own_wire
 
 TIMES = 4
 CASES: dict[str, dict[str, Any]] = {
@@ -84,6 +87,53 @@ def attached_again(rank: int, workers: int) -> dict[str, Any]:
     seen["the kept one"] = gradient(kept[0], rank)
     dist.barrier()
     return seen
+
+
+def calls_with_a_bound_gpu(rank: int, workers: int) -> list[list[Any]]:
+    """Every call on the job's group that takes part in making groups, with the bound GPU that PyTorch sees at that time.
+
+    A group of CPUs plays one of GPUs: the name of a GPU is bound to it, and PyTorch's split of a bound group is refused.
+    """
+    dist.barrier()
+    world: Any = dist.group.WORLD
+    calls: list[list[Any]] = []
+    helper, gather = dist.distributed_c10d._new_process_group_helper, dist.all_gather_object
+
+    def new_group(size: int, place: int, ranks: list[int], *others: Any, **options: Any) -> Any:
+        assert world.bound_device_id is None and options.get("device_id") is None, "PyTorch would split the job's group"
+        calls.append(["new", list(ranks)])
+        return helper(size, place, ranks, *others, **options)
+
+    def objects(into: list[Any], what: Any, group: Any = None) -> None:
+        calls.append(["objects", dist.get_process_group_ranks(group)])
+        gather(into, what, group=group)
+
+    dist.distributed_c10d._new_process_group_helper = new_group
+    dist.all_gather_object = objects
+    world.bound_device_id = torch.device("cuda", rank)
+    wire = own_wire(world, range(workers), torch.device("cpu"), Meter(rank), 60)
+    inner, outer = own_wires(wire, 1 + (workers > 2))
+    assert world.bound_device_id == torch.device("cuda", rank), "the script's own groups are made as before"
+    world.bound_device_id = None
+    dist.distributed_c10d._new_process_group_helper, dist.all_gather_object = helper, gather
+    total = outer.all_reduce(torch.ones(1)).wait()
+    assert float(total) == outer.world_size and (inner is None) == (workers == 2)
+    return calls
+
+
+def test_groups_are_made_in_one_order_and_split_no_bound_group() -> None:
+    ranks = launch_once(calls_with_a_bound_gpu, 2)
+    assert ranks == [[["objects", [0, 1]], ["new", [0, 1]]] * 2] * 2
+
+
+@pytest.mark.long
+def test_groups_of_nodes_are_made_in_one_order() -> None:
+    ranks = launch_once(calls_with_a_bound_gpu, 4)
+    assert [[call[0] for call in calls] for calls in ranks] == [["objects", "new"] * 3] * 4
+    every = list(range(4))
+    for rank, calls in enumerate(ranks):
+        node, column = [rank - rank % 2, rank - rank % 2 + 1], [rank % 2, rank % 2 + 2]
+        assert [call[1] for call in calls] == [every, every, every, node, every, column]
 
 
 @pytest.mark.long

@@ -8,8 +8,8 @@ deleted on all ranks.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -49,6 +49,9 @@ def own_wire(
 ) -> Wire:
     """Return a wire over a separate group, since the script, DDP or a second model may use their groups at any time.
 
+    On a GPU it exchanges objects over ``parent`` and connects the group, so it is called at attach, on the thread that uses the
+    parent, never by an exchange.
+
     Args:
         parent: all its ranks call this at the same time, each with its own ``ranks``, a subset of the parent's.
         soundness: shared by the wires that fail together with this one.
@@ -59,7 +62,7 @@ def own_wire(
     pool = _pools.setdefault(world, _GroupPool())
     key: GroupKey = (tuple(ranks), timeout_s, marked)
     offers: list[tuple[int, list[int]]] = [(0, [])] * dist.get_world_size(parent)
-    with collective():
+    with collective(), _on(device), unbound(world):
         count = _groups_named()
         dist.all_gather_object(offers, (count, list(pool.free.get(key, {}))), group=parent)
         of_rank = dict(zip(dist.get_process_group_ranks(parent), offers, strict=True))
@@ -77,6 +80,8 @@ def own_wire(
                 group = dist.new_group(list(ranks), timeout=limit(device, timeout_s), use_local_synchronization=True)
                 if marked:  # a card takes the first marked byte of a connection for the beginning of a message
                     dist.barrier(group)
+                if device.type == "cuda":  # NCCL connects at the first collective: not later, in a thread
+                    dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=device), group=group)
     wire = Wire(group, device, meter, timeout_s, soundness)
     # Also at the interpreter's exit: a finalizer's objects, and so a group's threads, would be freed after everything else.
     weakref.finalize(wire, _release, pool, key, number, group, wire.soundness)
@@ -87,6 +92,28 @@ def _groups_named() -> int:
     """Return the number that PyTorch puts into the name of the next group."""
     world: Any = dist.distributed_c10d._world
     return int(world.group_count) if _RELEASE >= (2, 14) else len(world.pg_names)
+
+
+@contextmanager
+def unbound(world: dist.ProcessGroup) -> Iterator[None]:
+    """Make groups of some ranks within the block, although the job's group is bound to a GPU.
+
+    After ``init_process_group(device_id=...)``, as Lightning calls it, PyTorch splits that group's NCCL communicator for a new
+    group (torch 2.13, distributed_c10d, ``_new_process_group_helper``). NCCL needs all its ranks for that, and with
+    ``use_local_synchronization`` the others do not take part: the new group would wait for ever. Without a bound GPU the new
+    group's ranks meet at the store instead.
+    """
+    bound = world.bound_device_id
+    world.bound_device_id = None
+    try:
+        yield
+    finally:
+        world.bound_device_id = bound
+
+
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """Make a GPU current: NCCL exchanges objects there, and a new thread's current GPU is the first."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _release(pool: _GroupPool, key: GroupKey, number: int, group: dist.ProcessGroup, soundness: Soundness) -> None:

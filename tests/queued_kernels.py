@@ -1,7 +1,7 @@
 """A GPU's kernels played by the reference on tensors of the CPU, and a count of what would wait for a GPU.
 
 Tensors of the CPU stand for the GPU's, so everything above the kernels is the code that a GPU runs. The kernels keep their
-contract: they write states, and nothing behind a closed gate. What they do on the host is not counted.
+contract: they write states, and nothing behind a closed gate. Their own work is not counted.
 """
 
 from __future__ import annotations

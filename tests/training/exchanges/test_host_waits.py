@@ -59,6 +59,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exchange, "chunk_elements", CHUNK)
 
 
+@pytest.mark.everyday("int8:sharded", others="long")
 @pytest.mark.parametrize("way", CASES)
 def test_calls_and_waits_do_not_grow_with_ranks(way, small_chunks, monkeypatch):
     on_host = LocalGroup(3).run(lambda wire: step_of(way, wire))
@@ -77,12 +78,14 @@ def test_calls_and_waits_do_not_grow_with_ranks(way, small_chunks, monkeypatch):
     assert calls[4] < on_host[0][0] * (3 if way == "int8:ring" else 1), "chunks share calls"
 
 
+@pytest.mark.long
 def test_fp16_gradients_are_asked_once_more(small_chunks, monkeypatch):
     waits = play(monkeypatch)
     LocalGroup(4).run(lambda wire: step_of("int8:sharded", wire, halves=True))
     assert waits.total() / 4 / STEPS <= 3
 
 
+@pytest.mark.everyday("int8:ring", others="long")
 @pytest.mark.parametrize("way", ["int8:sharded", "int8:ring", "int8:allgather"])
 def test_a_damaged_message_is_told_by_every_rank_that_uses_it(way, small_chunks, monkeypatch):
     """It is found only after sums that lack it were sent: these are unreadable, so no rank goes on with them."""

@@ -30,6 +30,7 @@ def agreements(codec: Any, bad: float, in_kept: bool) -> list[Agreement]:
     return LocalGroup(2).run(work)
 
 
+@pytest.mark.everyday("Ternary(clip=2.5, scale=None)", others="long")
 @pytest.mark.parametrize("codec", [Int8(), Ternary(), Ternary(clip=2.5)], ids=str)
 def test_a_gpu_agrees_as_the_host_does(codec, monkeypatch):
     cases = [(bad, kept) for bad in BAD.values() for kept in (False, True)]

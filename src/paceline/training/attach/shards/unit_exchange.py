@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from math import ceil
 
 import torch
-import torch.distributed as dist
 
 from paceline.codecs import Codec, Key
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.reference.dense import Bf16, Fp32
 from paceline.strategy.compression.formats import fills_blocks, whole_blocks
 from paceline.strategy.exchanges import Exchange
-from paceline.training.exchanges.gradients.gradient_statistics import LARGEST, is_finite, moments, peak
+from paceline.training.exchanges.gradients.agreement import Shared, agree
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.node_sums import reduce_scatter
 from paceline.training.exchanges.streams.encoded_streams import PLAIN, CodecStream
@@ -230,19 +230,12 @@ def _agree(
     setup: OwnerSetup, layout: UnitLayout, parts: Sequence[torch.Tensor], kept: torch.Tensor, dense: bool
 ) -> list[MessageScaling] | None:
     """Agree with the other ranks on the scale of each tensor; None if a gradient of any rank is unfit for the codec."""
-    codec, world = setup.codec, setup.world
-    with world.meter.span("scale", "codec"):
-        if codec.agrees:
-            found = [moments(_unpadded(setup, pair[0], part)) for pair, part in zip(layout.packed, parts, strict=True)]
-            own, peaks = [codec.prepare(m) for m in found], [float(m.peak) for m in found]
-        else:
-            own, peaks = [], [peak(part) for part in parts]
-        fit = not dense and is_finite(kept) and all(largest <= LARGEST for largest in peaks)
-    shared = torch.tensor([float(not fit), *own], dtype=torch.float32, device=world.device)
-    unfit, *largest = world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
-    if unfit:
-        return None
-    return [codec.finish(*pair) for pair in zip(own, largest, strict=True)]
+    codec, tensors = setup.codec, list(parts)
+    if codec.agrees:
+        tensors = [_unpadded(setup, pair[0], part) for pair, part in zip(layout.packed, parts, strict=True)]
+    shared = Shared(0, len(tensors) if codec.agrees else 0)
+    agreement = agree(codec, setup.world, tensors, shared, kept, dense)
+    return [codec.finish(*pair) for pair in zip(agreement.own, agreement.agreed, strict=True)] if agreement.fit else None
 
 
 def _unpadded(setup: OwnerSetup, tensor: ShardedTensor, part: torch.Tensor) -> torch.Tensor:

@@ -117,6 +117,8 @@ class RunRecord(Metrics):
         skipped_steps: number of such steps that the optimizer (LARS, LAMB) skipped.
         recipe: the learning rates, as ``Recipe.to_json`` gives them; empty where they were not kept.
         batch_efficiency: cost of the batch by the noise scale, as ``batch_efficiency`` returns it; empty if it is not known.
+        stages: ``batch``, first of the ``samples``, ``steps`` and ``step_time_s`` of each stage of a batch that grows, with
+            ``predicted_s``; empty for a constant batch. The other metrics are those of the first stage's steps.
         histogram: counts of one layer's gradient as the codec saw it (original, clipped, ternary, averaged).
         cluster: cluster of the run, as ``dataclasses.asdict`` of the ``Cluster``; empty if it was not kept.
     """
@@ -133,6 +135,7 @@ class RunRecord(Metrics):
     skipped_steps: int = 0
     recipe: Mapping[str, Any] = field(default_factory=dict)
     batch_efficiency: Mapping[str, float] = field(default_factory=dict)
+    stages: tuple[Mapping[str, float], ...] = ()
 
     def rows(self) -> tuple[Row, ...]:
         """Return one row with the metrics and the results of the run."""

@@ -26,7 +26,8 @@ TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout --start --plan --teacher --distill"
     " --checkpoint-every --elastic --sharding --shard-devices --gather-bits --memory-format --layout --precision"
-    " --stored-weights --gradient-bits --grad-accum --micro-batches --recompute --recompute-layers --compile" + EXCHANGE
+    " --stored-weights --gradient-bits --grad-accum --micro-batches --recompute --recompute-layers --compile --batch-growth"
+    " --branches --branch-epochs --tolerance" + EXCHANGE
 )
 SLIM = (
     "MODEL --method --target --int8 --budget --threads --predict --device --path-epochs --tune-epochs --distill --data"
@@ -58,6 +59,7 @@ TRAINING = (
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --penalty --why-not --report --emit --out --nic"
+    " --critical-batches"
     " --aggregation" + SEARCH + TRAINING
 )
 ASK = "--on --cluster --network --by --budget" + SEARCH + TRAINING

@@ -23,7 +23,7 @@ def test_only_rank_0_says_something(rank: int, run: Any, capsys: pytest.CaptureF
     progress = Progress(rank, run)
     progress.say("measuring")
     progress.epoch_done(ENTRY)
-    with progress.epochs(0, 10) as step:
+    with progress.epochs(10) as step:
         for number in range(10):
             step(number)
     out, err = capsys.readouterr()
@@ -40,6 +40,6 @@ def test_on_a_terminal_a_bar_takes_the_place_of_all_lines_but_the_last(
     assert capsys.readouterr().err == ""
     progress.epoch_done({**ENTRY, "epoch": 3})
     assert capsys.readouterr().err.startswith("mine: epoch 3/3")
-    with progress.epochs(1, 5) as step:
+    with progress.epochs(10) as step:
         for number in range(10):
             step(number)

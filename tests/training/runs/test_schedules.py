@@ -7,8 +7,9 @@ import torch
 
 import paceline
 from paceline.errors import UserError
+from paceline.strategy.batch_growth import BatchGrowth, StepPlan
 from paceline.strategy.recipe import Recipe
-from paceline.training.runs.schedules import scheduler
+from paceline.training.runs.schedules import growing_factor, scheduler
 
 
 def rates(schedule: torch.optim.lr_scheduler.LRScheduler, steps: int) -> list[list[float]]:
@@ -72,3 +73,12 @@ def test_what_no_schedule_can_follow_is_refused() -> None:
         scheduler(sgd(0.0), recipe)
     with pytest.raises(UserError, match="-3 steps are done; give 0 or more"):
         scheduler(sgd(0.1), recipe, steps_done=-3)
+
+
+def test_the_rate_of_a_growing_batch_follows_samples_and_batch() -> None:
+    """Sixty samples, 16 of them at half the batch: the decay is that of a constant batch at the same sample."""
+    recipe = Recipe(optimizer="sgd", lr=0.5, total_steps=14, power=1.0)
+    plan = StepPlan(60, 8, BatchGrowth.of("16@16"))
+    linear, root = (growing_factor(recipe, plan, 8, rule) for rule in ("linear", "sqrt"))
+    assert [linear(step) for step in range(4)] == pytest.approx([1.0, 13 / 14, 2 * 12 / 14, 2 * 10 / 14])
+    assert root(2) == pytest.approx(2**0.5 * 12 / 14)

@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "plan": "",
     "teacher": "",
     "distill": 0.0,
+    "batch_growth": "",
 }
 MODELS = "lenet5, another named network, or module:function"
 
@@ -71,6 +72,8 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--elastic", action="store_true", help=elastic)
     compiled = "compile the network by torch.compile, block by block"
     run.add_argument("--compile", action="store_true", help=compiled)
+    grows = "later stages of the global batch, 128@20k,256@80k: from 20,000 samples on it is 128; the rate grows by --scaling"
+    learning.add_argument("--batch-growth", metavar="STAGES", help=grows)
     run.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
     whole = (item for item in TRAINED if item.part == "parallelism" or item.name in _COMPUTING)
     add_choice_arguments(parser, whole, only_given=True)
@@ -188,4 +191,5 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         elastic=getattr(options, "elastic", False),
         checkpoint_every=getattr(options, "checkpoint_every", ""),
         compile=getattr(options, "compile", False),
+        batch_growth=values["batch_growth"],
     )

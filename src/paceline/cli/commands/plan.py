@@ -35,10 +35,13 @@ from paceline.planning.emit.emitted_plan import emitted_plan, targets_with
 from paceline.planning.emit.targets import TARGETS, Emitted
 from paceline.planning.search.choice import Choice, DecidingRun, Plan
 from paceline.planning.search.goal import parse_goal
+from paceline.planning.search.growing_batch import growing_batch
 from paceline.planning.search.plan import plan
 from paceline.planning.search.space import MAX_LOSS, Space, space_fields
+from paceline.prediction.learning.branched_batch import read_rows
 from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting.pages import answer_page
+from paceline.reporting.text.critical_batch_text import growth_blocks
 from paceline.reporting.text.planning_text import plan_screen
 from paceline.reporting.text.screen import GAP, Paragraph, Screen
 from paceline.strategy import EXCHANGES, GradientExchange
@@ -88,6 +91,8 @@ def add(parser: Parser) -> None:
     )
     common(answers.add_argument("--emit", metavar=("TARGET", "FILE"), nargs="+", help=emitted))
     answers.add_argument("--out", metavar="FILE", help="the same as FILE of --emit")
+    grows = "let the batch grow with the critical batch: a CSV file of samples,critical_batch, as train --branches writes it"
+    section(parser, "training").add_argument("--critical-batches", metavar="FILE", help=grows)
     add_report_argument(parser)
 
 
@@ -98,8 +103,14 @@ def _plan(o: argparse.Namespace) -> Answer:
     commands = [_command(o, run) for run in best.deciding]
     screen = plan_screen(best, steps, commands).noting(*workload.notes, *best.best.cluster.notes)
     screen = screen.noting(*_in_framework(o, target, best, workload))
+    growing = None
+    if o.critical_batches:
+        growing = growing_batch(workload, best.best, read_rows(o.critical_batches), predictor(o))
+        screen = replace(screen, answer=(*screen.answer, GAP, *growth_blocks(growing)))
     data = {**best.to_json(), "by_transport": figures_by_transport(steps)}
     data["deciding"] = [{**run, "command": command} for run, command in zip(data["deciding"], commands, strict=True)]
+    if growing is not None:
+        data["growing_batch"] = growing.to_json()
     if file:
         remark, launch = file.job.remark, file.launch(place or "FILE")
         data["options"] = {"target": target, "text": file.text, "launch": launch, "remark": remark, "left": file.left}

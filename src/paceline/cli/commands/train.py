@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from paceline.cli.arguments.training_arguments import add_training_arguments, training_run
 from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
+from paceline.errors import UserError
+from paceline.prediction.learning.branched_batch import TOLERANCE
+from paceline.training.runs.training_run import TrainingRun
 
 EXAMPLE = """example:
   paceline train --model lenet5 --data digits --workers 4 --compression terngrad --epochs 10 --out runs/mine"""
@@ -23,6 +27,12 @@ def add(parser: Parser) -> None:
         )
     )
     add_training_arguments(parser)
+    learning = section(parser, "learning")
+    branches = "with --resume: short runs from that checkpoint at these batches, 128,256,512, to find the critical batch"
+    learning.add_argument("--branches", metavar="BATCHES", help=branches)
+    learning.add_argument("--branch-epochs", metavar="E", type=int, default=1, help="length of a branch (default %(default)s)")
+    no_loss = "further loss in nats that counts as none (default %(default)g)"
+    learning.add_argument("--tolerance", metavar="LOSS", type=float, default=TOLERANCE, help=no_loss)
 
 
 def _train(o: argparse.Namespace) -> Answer:
@@ -31,6 +41,8 @@ def _train(o: argparse.Namespace) -> Answer:
     from paceline.training.runs.train import train_run
 
     run = training_run(o)
+    if o.branches is not None:
+        return _branches(o, run)
     record, prediction = train_run(run)
     write_report(run.out)
     data = {**record.to_json(), "predicted": prediction.to_json(), "out": run.out}
@@ -38,3 +50,17 @@ def _train(o: argparse.Namespace) -> Answer:
     # The last record is this run's.
     trust = contents.trust.get(list(contents.records)[-1])
     return data, training_screen(prediction, record, trust).writing(f"report: {run.out}/report.html")
+
+
+def _branches(o: argparse.Namespace, run: TrainingRun) -> Answer:
+    from paceline.reporting.text.critical_batch_text import branches_screen
+    from paceline.training.runs.compute.branches import critical_batch
+
+    if not o.resume:
+        raise UserError("--branches without a checkpoint to branch from", "give --resume, the directory of a run")
+    try:
+        batches = [int(batch) for batch in o.branches.split(",")]
+    except ValueError:
+        raise UserError(f"--branches {o.branches}", "write batches with commas: 128,256,512") from None
+    found = critical_batch(o.resume, batches, run=replace(run, resume=""), epochs=o.branch_epochs, tolerance=o.tolerance)
+    return found.to_json(), branches_screen(found, o.resume)

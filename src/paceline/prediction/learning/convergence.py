@@ -167,6 +167,8 @@ def fit(points: Iterable[Point], target: str, source: str, epoch_samples: int = 
 
 def reached(record: RunRecord, accuracy: float) -> Point | None:
     """Return the point at which a run first reached ``accuracy`` (0 to 1), linear between epochs; None if it never did."""
+    if record.stages:  # of several batches
+        return None
     samples = float(record.strategy["global_batch_size"]) * record.steps / max(1, record.epochs)  # of one epoch
     before = (0.0, 0.0)
     for entry in record.curve:

@@ -65,7 +65,7 @@ class Epochs:
         """Train from epoch ``first``, or within it, to the last. Raises Interrupted on every rank if any is asked to stop."""
         run, trainer = self._run, self._trainer
         self._stops.elastic = run.elastic
-        with self._stops.while_training(), self._left_behind(), self._progress.epochs(first, trainer.steps_per_epoch) as show:
+        with self._stops.while_training(), self._left_behind(), self._progress.epochs(self._steps_left(first)) as show:
             for epoch in range(first, run.epochs):
                 finish = self._sampler() if epoch == (first + run.epochs) // 2 else None
 
@@ -79,6 +79,10 @@ class Epochs:
 
                 (loss,) = means_over_ranks([trainer.train_epoch(epoch, on_step)], trainer.device)
                 self._end_epoch(epoch, loss)
+
+    def _steps_left(self, first: int) -> int:
+        plan = self._trainer.plan
+        return plan.before(self._run.epochs) - plan.before(first)
 
     @contextmanager
     def _left_behind(self) -> Iterator[None]:
@@ -102,7 +106,7 @@ class Epochs:
 
     def _boundary(self, epoch: int, number: int) -> None:
         """Save or stop between step ``number`` of an epoch and the next, if any rank must."""
-        step, whole = number + 1, self._trainer.steps_per_epoch
+        step, whole = number + 1, len(self._trainer.plan.epoch(epoch))
         self._remember(epoch, step)  # before the ranks confer: that may fail, and the weights are of this step already
         due = self._trainer.rank == 0 and self._due_by_time() and not self.writer.busy
         wish = Wish(self._stops.number, due, self._trainer.diverges)
@@ -114,7 +118,7 @@ class Epochs:
             self._agreed = agreed
         elif agreed.stop:
             self._stop(agreed.stop, epoch, step)
-        elif agreed.save or self._due_by_steps(epoch * whole + step):
+        elif agreed.save or self._due_by_steps(self._trainer.plan.before(epoch) + step):
             self._save(epoch, step)
 
     def _end_epoch(self, epoch: int, loss: float) -> None:
@@ -129,7 +133,7 @@ class Epochs:
             self._remember(done, 0)  # the curve has the epoch: a run that continues from here does not end it again
         agreed, self._agreed = self._agreed, Wish()
         stop = agreed.stop if done < run.epochs else 0
-        by_steps = self._due_by_steps(done * trainer.steps_per_epoch)
+        by_steps = self._due_by_steps(trainer.plan.before(done))
         if trainer.rank == 0:
             try:
                 RunDir(run.out).write_progress(_reached(trainer, self.curve[-1]))
@@ -201,8 +205,9 @@ class Epochs:
 
     def _summary(self, where: str) -> str:
         trainer, times = self._trainer, self._trainer.times.step
-        total = self._run.epochs * trainer.steps_per_epoch
-        done = len(self.curve) * trainer.steps_per_epoch + trainer.done % trainer.steps_per_epoch
+        epochs = len(self.curve)
+        total = trainer.plan.before(self._run.epochs)
+        done = trainer.plan.before(epochs) + trainer.done % max(1, len(trainer.plan.epoch(epochs)))
         loss = f"  loss {float(trainer.loss_so_far) / trainer.done:.4f}" if trainer.done else ""
         return f"stopped after {where}, {done} of {total} steps{loss}  {format_seconds(statistics.median(times))} a step"
 
@@ -235,13 +240,14 @@ class Epochs:
 
 def _reached(trainer: Trainer, entry: Mapping[str, Any]) -> dict[str, float]:
     """Return the place of the run after an epoch, the contents of ``progress.json``."""
-    steps, batch = trainer.steps_per_epoch, trainer.strategy.global_batch_size
+    places = trainer.plan.epoch(entry["epoch"] - 1)
+    steps, samples = len(places), sum(place.batch for place in places)
     numbers = {name: entry[name] for name in ("epoch", "accuracy", "loss")}
-    rate = steps * batch / entry["seconds"] if entry["seconds"] else 0.0
+    rate = samples / entry["seconds"] if entry["seconds"] else 0.0
     exchange_s = statistics.fmean(trainer.times.exposed[-steps:] or [0.0])
     return {
         **numbers,
-        "step": entry["epoch"] * steps,
+        "step": trainer.plan.before(entry["epoch"]),
         "samples_per_s": rate,
         "exchange_s": exchange_s,
         "workers": trainer.strategy.world_size,

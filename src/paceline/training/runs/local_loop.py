@@ -133,6 +133,7 @@ class LocalTrainer(Trainer):
         times.comm.append(clock.seconds("network") + (meter.seconds("network") if ended else 0.0))
         times.codec.append(clock.seconds("codec") + (meter.seconds("codec") if ended else 0.0))
         times.sent.append(clock.sent_bytes + (meter.sent_bytes if ended else 0))
+        times.batch.append(self.batch)
         if ended and not self.strategy.local.sync_delay:
             later = self.sync.began_s - began
             clock.events.extend(_shifted(event, later) for event in meter.events)

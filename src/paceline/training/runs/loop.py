@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.record import Event
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.batch_growth import StepPlan
 from paceline.training.attach.consistency import checksum, same_weights
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
@@ -45,7 +46,7 @@ _KEPT_STEPS = 64  # recent steps whose events are kept; the timeline shows the m
 
 @dataclass
 class StepMeasurements:
-    """Measurements of one rank, with one entry per step (seconds, bytes)."""
+    """Measurements of one rank, with one entry per step (seconds, bytes, samples of the global batch)."""
 
     step: list[float] = field(default_factory=list)
     exposed: list[float] = field(default_factory=list)
@@ -53,6 +54,14 @@ class StepMeasurements:
     codec: list[float] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
     events: list[list[Event]] = field(default_factory=list)
+    batch: list[int] = field(default_factory=list)
+
+    def of_batch(self, batch: int) -> StepMeasurements:
+        """Return the measurements of steps with this global batch, or all of them if there are none."""
+        kept = [i for i, size in enumerate(self.batch) if size == batch]
+        if len(kept) in (0, len(self.step)):
+            return self
+        return StepMeasurements(**{f.name: [getattr(self, f.name)[i] for i in kept] for f in fields(self)})
 
     def averaged(self, steps: int) -> StepMeasurements:
         """Return the means over rounds of this many steps, with the events of the last of each; bytes are rounded up."""
@@ -131,6 +140,7 @@ class Trainer:
         self.model, self.hook, self.optimizer, self.schedule = model, hook, optimizer, schedule
         self.data, self.strategy, self.seed, self.device = data, strategy, seed, device
         self.arithmetic = Arithmetic(strategy, device)
+        self.batch = strategy.global_batch_size  # of the step under way
         self.compiled = False
         self.rank = dist.get_rank()
         self.group: dist.ProcessGroup = model.process_group
@@ -144,20 +154,33 @@ class Trainer:
         self.done = 0  # steps of the epoch under way, also those before the resumption
         self.loss_so_far, self.seconds_so_far = torch.zeros((), dtype=torch.float32, device=device), 0.0  # in them
         self.random_state: Mapping[str, Any] | None = None  # of a resumed epoch
-        self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
+        self.plan = StepPlan(len(data.train_y), strategy.global_batch_size)
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this rank's samples of each step of one epoch, from step ``first`` on."""
         order = self.order(epoch)
-        size, own = self.strategy.global_batch_size, self.samples_per_step
-        for step in range(first, self.steps_per_epoch):
-            mine = order[step * size + self.rank * own :][:own]
+        for start, batch in self.plan.epoch(epoch)[first:]:
+            self._begin_stage(batch)
+            own = self.samples_per_step
+            mine = order[start + self.rank * own :][:own]
             yield ordered(self.data.train_x[mine].to(self.device), self.strategy), self.data.train_y[mine].to(self.device)
 
     @property
+    def steps_per_epoch(self) -> int:
+        """Number of steps of the first epoch."""
+        return len(self.plan.epoch(0))
+
+    @property
     def samples_per_step(self) -> int:
-        """This rank's samples of a step, in all its micro batches."""
-        return self.strategy.micro_batch_size * self.strategy.parallelism.micro_batches
+        """This rank's samples of the step under way, in all its micro batches."""
+        return self.batch // self.strategy.parallelism.data
+
+    def _begin_stage(self, batch: int) -> None:
+        """Take another global batch from the next step on. The noise scale of a stage starts again."""
+        if batch != self.batch:
+            self.batch = batch
+            if self.noise is not None:
+                self.noise.load_state_dict({})
 
     def order(self, epoch: int) -> Tensor:
         """Return the samples of an epoch in their order, by index, equal on every rank."""
@@ -226,7 +249,7 @@ class Trainer:
             if on_step is not None:
                 on_step(number)
         self._through = True
-        return float(self.loss_so_far) / self.steps_per_epoch
+        return float(self.loss_so_far) / len(self.plan.epoch(epoch))
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.arithmetic.autocast():
@@ -250,7 +273,8 @@ class Trainer:
         Returns:
             The mean loss, and the seconds from the last complete gradient to the end of a backward pass.
         """
-        micro, count = self.strategy.micro_batch_size, self.strategy.parallelism.micro_batches
+        micro = self.strategy.micro_batch_size
+        count = len(x) // micro
         losses: list[Tensor] = []
         waited = 0.0
         for number, (a, b) in enumerate(zip(x.split(micro), y.split(micro), strict=True)):
@@ -287,6 +311,7 @@ class Trainer:
         times.comm.append(meter.seconds("network"))
         times.codec.append(meter.seconds("codec"))
         times.sent.append(meter.sent_bytes)
+        times.batch.append(self.batch)
         times.events.append(list(meter.events))
         self._drop_events()
         return loss

@@ -24,7 +24,7 @@ class Progress:
             print(f"{self._run.label}: {text}", file=sys.stderr, flush=True)
 
     @contextmanager
-    def epochs(self, first: int, steps_per_epoch: int) -> Iterator[Callable[[int], None]]:
+    def epochs(self, steps: int) -> Iterator[Callable[[int], None]]:
         """Yield a function to call after every step with its number within the epoch."""
         if self._quiet or not sys.stderr.isatty():
             yield lambda number: None
@@ -41,7 +41,7 @@ class Progress:
             TimeRemainingColumn(),
         )
         with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(self._run.label, total=(self._run.epochs - first) * steps_per_epoch)
+            task = bar.add_task(self._run.label, total=steps)
             yield lambda number: bar.advance(task)
 
     def epoch_done(self, entry: Mapping[str, Any]) -> None:

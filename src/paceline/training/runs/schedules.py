@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from paceline.errors import UserError
-from paceline.strategy.recipe import Recipe
+from paceline.strategy.batch_growth import StepPlan
+from paceline.strategy.recipe import RateScaling, Recipe, scaled
 
 
-def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> LambdaLR:
+def growing_factor(recipe: Recipe, plan: StepPlan, batch: int, rule: RateScaling) -> Callable[[int], float]:
+    """Return the factor on the peak rate by step, for a batch that grows.
+
+    Warm-up and decay follow the samples. The rate grows with the batch by ``rule``.
+    """
+
+    def factor(step: int) -> float:
+        first, now = plan.place(step)
+        return recipe.factor(first) * scaled(1.0, batch, now, rule)
+
+    return factor
+
+
+def scheduler(
+    optimizer: Optimizer, recipe: Recipe, steps_done: int = 0, factor: Callable[[int], float] | None = None
+) -> LambdaLR:
     """Return a scheduler of the recipe's rates for ``optimizer``; call its ``step`` after every step of the optimizer.
 
     Groups keep the proportions of their rates: the largest gets the recipe's peak.
 
     Args:
         steps_done: completed steps of a resumed run, which continues with the rate of the next step.
+        factor: factor on the peak by step; None: the recipe's.
 
     Raises:
         UserError: every group has a rate of 0, or ``steps_done`` is negative.
@@ -32,4 +51,4 @@ def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> Lamb
             group["lr"].fill_(group["initial_lr"])  # what a captured step reads stays where it is
         else:
             group["lr"] = group["initial_lr"]
-    return LambdaLR(optimizer, recipe.factor, last_epoch=steps_done - 1)
+    return LambdaLR(optimizer, factor or recipe.factor, last_epoch=steps_done - 1)

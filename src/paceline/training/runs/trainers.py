@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from paceline.slimming.methods import path_training as on_path
+from paceline.strategy.batch_growth import StepPlan
 from paceline.strategy.recipe import Recipe
 from paceline.training.attach.attach import attach, wrap
 from paceline.training.attach.hooks.ddp import Hook
@@ -74,5 +75,6 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
     if (teacher := teacher_of(run)) is not None:
         trainer.teacher, trainer.distill = teacher.to(device), run.distill
     trainer.arithmetic, trainer.compiled = arithmetic, run.compile
+    trainer.plan = StepPlan(len(data.train_y), strategy.global_batch_size, run.growth)
     trainer.settle_buckets()
     return trainer, recipe

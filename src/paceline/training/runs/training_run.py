@@ -12,6 +12,7 @@ from paceline.errors import UserError, shorten, unknown
 from paceline.hardware.precision import PRECISIONS
 from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.batch_growth import BatchGrowth
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
 from paceline.strategy.strategy import CHOICES, untrained
@@ -26,6 +27,7 @@ DIRECTORIES = ("mnist", "fashion-mnist", "cifar10")
 TRAINING_SAMPLES: Mapping[str, int] = {"digits": 1438, "mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
 """Samples of an epoch by kind of data: as published; of the digits, four of every five."""
 _LARGEST = 10**15
+_TEXTS = ("model", "data", "out", "resume", "label", "start", "plan", "teacher", "checkpoint_every", "batch_growth")
 _RESUMABLE = tuple(name for name, item in CHOICES.items() if item.resumable)
 _SLIMMING = ("start", "plan", "teacher", "distill", "slimming")
 
@@ -53,6 +55,7 @@ class RunKeywords(TypedDict, total=False):
     checkpoint_every: str
     elastic: bool
     compile: bool
+    batch_growth: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,8 @@ class TrainingRun:
         elastic: continue from the state in ``out`` of this run, also with another number of workers, and leave the last step
             there when a rank is lost.
         compile: compile the network by ``torch.compile``, block by block; this is a choice of software, as in ``Predictor``.
+        batch_growth: later stages of the global batch, such as ``128@20k,256@80k``: from 20,000 samples on it is 128. The rate
+            grows by ``scaling``, or by the optimizer's usual rule.
         slimming: how structures are removed while it trains (``slimming.methods.path_training.settings``); empty: not at all.
 
     Raises:
@@ -112,6 +117,7 @@ class TrainingRun:
     checkpoint_every: str = ""
     elastic: bool = False
     compile: bool = False
+    batch_growth: str = ""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -134,7 +140,7 @@ class TrainingRun:
             raise UserError(f"a batch of {self.scale_from} to scale the rate from", "give a whole number from 1 up")
         if self.scaling and self.scaling not in RATE_SCALINGS:
             raise unknown("scaling rule", self.scaling, RATE_SCALINGS)
-        if self.scaling and not self.scale_from:
+        if self.scaling and not self.scale_from and not self.batch_growth:
             raise UserError(
                 f"{self.scaling} scaling has no batch to scale from", "give `scale_from`, the batch that the rate is for"
             )
@@ -150,7 +156,7 @@ class TrainingRun:
     def _check_types(self) -> None:
         """Refuse values of wrong types, which an edited or damaged file may hold."""
         for kind, legal, names in (
-            (str, "text", ("model", "data", "out", "resume", "label", "start", "plan", "teacher", "checkpoint_every")),
+            (str, "text", _TEXTS),
             (int, "a whole number", ("epochs", "scale_from", "seed")),
             (int | float, "a number", ("lr", "warmup", "decay", "timeout_s", "distill")),
             (bool, "True or False", ("elastic", "compile")),
@@ -184,6 +190,7 @@ class TrainingRun:
         """Refuse settings that can be predicted but not run."""
         x, mesh, delay = self.strategy.gradient_exchange, self.strategy.parallelism, self.strategy.local.sync_delay
         check_runs(x)
+        _ = self.growth.strategies(self.strategy)
         for refusal in untrained(self.strategy):
             raise UserError(f"train cannot run {refusal.message}: only predict can", refusal.fix)
         for what, is_on, instead in (
@@ -196,6 +203,11 @@ class TrainingRun:
                 f"{self.strategy.precision} with sharding {mesh.sharding}",
                 PRECISIONS[self.strategy.precision].scales_loss and mesh.sharding.shares_out,
                 "give precision bf16: torch's gradient scaler looks at whole gradients",
+            ),
+            (
+                f"batch growth with {self.strategy.sync_every} local steps",
+                bool(self.batch_growth) and self.strategy.sync_every > 1,
+                "exchange in every step",
             ),
             (
                 f"slimming with precision {self.strategy.precision}",
@@ -220,6 +232,11 @@ class TrainingRun:
         ):
             if is_on:
                 raise UserError(f"train cannot run {what}: only predict can", instead)
+
+    @property
+    def growth(self) -> BatchGrowth:
+        """Stages of the global batch. Raises UserError for another text."""
+        return BatchGrowth.of(self.batch_growth)
 
     @property
     def learning_rate(self) -> float:
@@ -288,7 +305,8 @@ class TrainingRun:
         options = {**OPTIMIZERS[self.strategy.optimizer].options, **self.optimizer_options}
         strategy = {k: v for k, v in self.strategy.to_json().items() if k not in ("world_size", *_RESUMABLE)}
         strategy["dense_bits"] = self.strategy.choice("dense_bits")
-        return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **strategy, **options}
+        stages = {"batch_growth": self.batch_growth} if self.batch_growth else {}
+        return {**{k: getattr(self, k) for k in kept}, **stages, "lr": self.learning_rate, **end, **strategy, **options}
 
     @property
     def code(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -25,7 +25,7 @@ from paceline.prediction.learning.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
 from paceline.strategy import FIRST_BUCKET_BYTES, Strategy, busiest_sent
-from paceline.strategy.recipe import Recipe
+from paceline.strategy.recipe import Recipe, usual_rule
 from paceline.training.attach.consistency import CODE, checksum, code_version, module_version, same_everywhere
 from paceline.training.attach.liveness import naming_lost_ranks
 from paceline.training.runs.calibrate import calibrate, means_over_ranks
@@ -41,7 +41,7 @@ from paceline.training.runs.image_order import ordered, with_image_order
 from paceline.training.runs.local_loop import LocalTrainer, check_local
 from paceline.training.runs.loop import Trainer, make_optimizer, median_step
 from paceline.training.runs.progress import Progress
-from paceline.training.runs.schedules import scheduler
+from paceline.training.runs.schedules import growing_factor, scheduler
 from paceline.training.runs.starting_model import starting_model
 from paceline.training.runs.stop_requests import StopRequests
 from paceline.training.runs.trainers import make_trainer
@@ -50,6 +50,7 @@ from paceline.units import format_bytes, format_seconds
 from paceline.workload import Workload
 
 _T = TypeVar("_T")
+_Stage = dict[str, float]
 
 
 class RunSource(Protocol):
@@ -151,6 +152,10 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
             f"global batch {run.strategy.global_batch_size} is more than the {len(data.train_y)} training samples",
             f"give at most {len(data.train_y)}",
         )
+    if run.growth and (largest := run.growth.stages[-1].batch) > len(data.train_y):
+        raise UserError(
+            f"a batch that grows to {largest} is more than the {len(data.train_y)} training samples", "give smaller stages"
+        )
     check_local(run, data)
     check_computes(run, starting_model(run), "cuda" if on_gpus(local) else "cpu")
     directory = RunDir(run.out)
@@ -232,11 +237,13 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     del timed
     reset_peak_rss()
     prediction: Prediction | None = None
+    expected: list[float] = []
     if rank == 0:
         workload = describe(run, data)
         predictor = Predictor(calibration=calibration, compile=run.compile)
         prediction = predictor.step(workload, cluster, strategy)
         RunDir(run.out).write_prediction(run.label, prediction)
+        expected = [predictor.step(workload, cluster, s).step_time_s for _, s in run.growth.strategies(strategy)]
         progress.say(f"predicted: {format_seconds(prediction.step_time_s)} a step; written to {run.out}/prediction.json")
 
     trainer, recipe = make_trainer(run, module, data, device)
@@ -245,7 +252,11 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
         restore(trainer, resumed)
         first, curve, left = resumed["epoch"], list(resumed["curve"]), "lost" in resumed
         resumed = None  # its memory
-    trainer.schedule = scheduler(trainer.optimizer, recipe, first * trainer.steps_per_epoch + trainer.done)
+    grows = None
+    if run.growth:
+        rule = run.scaling or usual_rule(strategy.optimizer)
+        grows = growing_factor(recipe, trainer.plan, strategy.global_batch_size, rule)
+    trainer.schedule = scheduler(trainer.optimizer, recipe, trainer.plan.before(first) + trainer.done, grows)
 
     epochs = Epochs(run, trainer, progress, curve, stops or StopRequests())
     if run.resume and run.elastic:
@@ -262,7 +273,7 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
             f"every epoch is done and saved in {run.out}, but no step was timed since the run continued: there is no record",
             "ask for more `epochs`, or take the weights of the checkpoint",
         )
-    record = _record(run, trainer, recipe, curve, epochs.histogram, cluster, peak_rss_bytes() - before)
+    record = _record(run, trainer, recipe, curve, epochs.histogram, cluster, peak_rss_bytes() - before, expected)
     if rank == 0:
         label = RunDir(run.out).add_record(run.label, record)
         if layerwise := layerwise_of(trainer.optimizer):
@@ -343,9 +354,10 @@ def _record(
     histogram: dict[str, Any],
     cluster: Cluster,
     grown: float,
+    expected: Sequence[float],
 ) -> RunRecord:
     strategy, device = run.strategy, trainer.device
-    times = trainer.times.averaged(strategy.sync_every)
+    times = trainer.times.of_batch(strategy.global_batch_size).averaged(strategy.sync_every)
     memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else grown
     medians = map(statistics.median, (times.step, times.exposed, times.comm, times.codec))
     here = [*medians, *np.percentile(times.step, [10, 90]).tolist(), memory]
@@ -355,9 +367,10 @@ def _record(
     )  # the first steps of powersgd are dense
     dist.all_reduce(sent, op=dist.ReduceOp.MAX)
     timelines: list[list[Event]] = [[] for _ in range(strategy.world_size)]
-    chosen = torch.tensor([median_step(times)], dtype=torch.int64, device=device)
+    shown = trainer.times if run.growth else times  # events of early steps are not kept
+    chosen = torch.tensor([median_step(shown)], dtype=torch.int64, device=device)
     dist.broadcast(chosen, 0)
-    dist.all_gather_object(timelines, times.events[int(chosen)])
+    dist.all_gather_object(timelines, shown.events[int(chosen)])
     dense = _dense_bytes(strategy, trainer, int(sent))
     share = {"compute": step - exposed, "network": exposed * comm / (comm + codec) if comm + codec else 0.0}
     share["codec"] = exposed - share["network"]
@@ -388,7 +401,8 @@ def _record(
         accuracy=curve[-1]["accuracy"],
         epochs=run.epochs,
         seed=run.seed,
-        steps=trainer.steps_per_epoch * run.epochs,
+        steps=trainer.plan.before(run.epochs),
+        stages=_stages(run, trainer, device, expected),
         nonfinite_steps=trainer.hook.meter.nonfinite_steps,
         curve=tuple(curve),
         environment={**environment(), "device": cluster.device.name, "threads": torch.get_num_threads()},
@@ -411,6 +425,22 @@ def _dense_bytes(strategy: Strategy, trainer: Trainer, sent: int) -> int:
         return plain.wire_bytes_per_device(tensors, tensors)
     rounds = [busiest_sent([p for g in s.groups(tensors, tensors) for p in g.traffic.phases]) for s in (plain, strategy)]
     return sent + strategy.local.per_step(rounds[0]) - strategy.local.per_step(rounds[1])
+
+
+def _stages(run: TrainingRun, trainer: Trainer, device: torch.device, expected: Sequence[float]) -> tuple[_Stage, ...]:
+    """Return the stages of a batch that grows, as ``RunRecord`` has them; empty for a constant batch.
+
+    Args:
+        expected: predicted seconds of a step of each stage, on rank 0.
+    """
+    found: list[dict[str, float]] = []
+    for number, (samples, strategy) in enumerate(run.growth.strategies(run.strategy) if run.growth else ()):
+        own = [s for s, size in zip(trainer.times.step, trainer.times.batch, strict=True) if size == strategy.global_batch_size]
+        if own:
+            (seconds,) = means_over_ranks([statistics.median(own)], device)
+            of_stage = {"batch": strategy.global_batch_size, "samples": samples, "steps": len(own), "step_time_s": seconds}
+            found.append(of_stage | ({"predicted_s": expected[number]} if expected else {}))
+    return tuple(found)
 
 
 def _counted(strategy: Strategy) -> str:

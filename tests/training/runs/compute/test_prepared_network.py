@@ -25,11 +25,11 @@ from paceline.training.runs.starting_model import starting_model
 from paceline.training.runs.trainers import make_trainer
 from paceline.training.runs.training_run import TrainingRun
 
-DATA, BATCH, STEPS = "user_module:fewest", 24, 3
+DATA, BATCH, STEPS = "user_module:fewer", 24, 3
 
 
 def run_of(workers: int, *, model: str = "user_module:even", out: str = "unused", **choices: Any) -> TrainingRun:
-    settings = {name: choices.pop(name) for name in ("compile", "epochs", "checkpoint_every") if name in choices}
+    settings = {name: choices.pop(name) for name in ("compile", "epochs", "batch_growth") if name in choices}
     strategy = Strategy.of(world_size=workers, global_batch_size=BATCH, **choices)
     return TrainingRun(model=model, data=DATA, strategy=strategy, **{"epochs": 2, "lr": 0.05, "out": out, **settings})
 
@@ -106,6 +106,7 @@ RESUMED: list[dict[str, Any]] = [
     {"precision": "bf16", "grad_accum_steps": 2, "sharding": "zero1", "compression": "topk"},
     {"precision": "bf16", "stored_weights": "bf16", "grad_accum_steps": 2},
     {"precision": "bf16", "grad_accum_steps": 2, "sync_every": 2},
+    {"batch_growth": "48@24", "compression": "int8"},
 ]
 
 
@@ -114,7 +115,7 @@ class _Stop(Exception):
 
 
 def resumed(rank: int, workers: int) -> list[bool]:
-    """Whether a run that stops after two of four steps ends with the bits of one that does not."""
+    """Whether a run that stops after two steps of an epoch ends with the bits of one that does not."""
     same: list[bool] = []
     for choices in RESUMED:
         run = run_of(workers, model="user_module:unnormalized", **choices)

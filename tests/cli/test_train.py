@@ -14,6 +14,8 @@ import pytest
 
 import warm_python
 from paceline.cli import main
+from paceline.cli.commands.train import branches_screen
+from paceline.prediction.learning.branched_batch import BranchedBatch, BranchedRun
 from paceline.rundir import RunDir
 
 FILES = {"prediction.json", "record.jsonl", "predicted.trace.json", "measured.trace.json", "report.html"}
@@ -157,3 +159,9 @@ def test_a_terminal_gets_a_bar_and_stdout_only_the_answer(trained: Run) -> None:
     assert "━" in shown and "16/16" in shown and "steps" in shown
     assert "epoch 1/2" not in shown and "epoch 2/2" in shown
     assert "the user's network" in shown and "the user's" not in trained.stdout
+
+
+def test_a_bound_is_told_from_a_value() -> None:
+    losses = (BranchedRun(8, 1.0), BranchedRun(16, 1.005), BranchedRun(32, 1.3))
+    assert "samples: 16" in branches_screen(BranchedBatch(100, losses), "runs/mine").brief
+    assert "samples: at least 16" in branches_screen(BranchedBatch(100, losses[:2]), "runs/mine").brief

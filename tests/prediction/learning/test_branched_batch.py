@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UserError
-from paceline.prediction.learning.branched_batch import Branch, BranchedBatch, read_rows, stages_within, write_row
+from paceline.prediction.learning.branched_batch import BranchedBatch, BranchedRun, read_rows, stages_within, write_row
 
 
 def found(*losses: float, tolerance: float = 0.01) -> BranchedBatch:
-    return BranchedBatch(100, tuple(Branch(8 << n, loss) for n, loss in enumerate(losses)), tolerance)
+    return BranchedBatch(100, tuple(BranchedRun(8 << n, loss) for n, loss in enumerate(losses)), tolerance)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_the_largest_batch_that_loses_nothing(losses: tuple[float, ...], critica
 def test_rows_are_kept_in_order_and_replaced(tmp_path: Path) -> None:
     path = tmp_path / "critical_batch.csv"
     for samples, losses in ((100, (1.0, 1.0)), (100, (1.0, 2.0))):
-        write_row(path, BranchedBatch(samples, tuple(Branch(8 << n, loss) for n, loss in enumerate(losses))))
-    write_row(path, BranchedBatch(0, (Branch(4, 1.0),)))
+        write_row(path, BranchedBatch(samples, tuple(BranchedRun(8 << n, loss) for n, loss in enumerate(losses))))
+    write_row(path, BranchedBatch(0, (BranchedRun(4, 1.0),)))
     assert read_rows(path) == [(0, 4), (100, 8)]
     path.write_text("samples,critical_batch\n5,many\n")
     with pytest.raises(UserError, match="row 1"):

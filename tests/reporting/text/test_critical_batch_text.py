@@ -1,18 +1,11 @@
-"""Screens of branched runs and of a batch that grows."""
+"""Lines of a batch that grows."""
 
 from __future__ import annotations
 
 from paceline.planning.search.growing_batch import GrowingBatch, GrowthStage
-from paceline.prediction.learning.branched_batch import Branch, BranchedBatch
-from paceline.reporting.text.critical_batch_text import branches_screen, growth_blocks
+from paceline.reporting.text.critical_batch_text import growth_blocks
 from paceline.reporting.text.screen import Screen
 from paceline.strategy import Strategy
-
-
-def test_a_bound_is_told_from_a_value() -> None:
-    losses = (Branch(8, 1.0), Branch(16, 1.005), Branch(32, 1.3))
-    assert "samples: 16" in branches_screen(BranchedBatch(100, losses), "runs/mine").brief
-    assert "samples: at least 16" in branches_screen(BranchedBatch(100, losses[:2]), "runs/mine").brief
 
 
 def test_stages_are_listed_with_the_option_that_runs_them() -> None:

@@ -7,8 +7,8 @@ import torch
 
 import paceline
 from paceline.errors import UserError
-from paceline.strategy.batch_growth import BatchGrowth, StepPlan
 from paceline.strategy.recipe import Recipe
+from paceline.strategy.updates.batch_growth import BatchGrowth, StepPlan
 from paceline.training.runs.schedules import growing_factor, scheduler
 
 

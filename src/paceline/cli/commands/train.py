@@ -9,7 +9,8 @@ from paceline.cli.arguments.training_arguments import add_training_arguments, tr
 from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
-from paceline.prediction.learning.branched_batch import TOLERANCE
+from paceline.prediction.learning.branched_batch import FILE, TOLERANCE, BranchedBatch
+from paceline.reporting.text.screen import GAP, Paragraph, Screen, Table
 from paceline.training.runs.training_run import TrainingRun
 
 EXAMPLE = """example:
@@ -53,7 +54,6 @@ def _train(o: argparse.Namespace) -> Answer:
 
 
 def _branches(o: argparse.Namespace, run: TrainingRun) -> Answer:
-    from paceline.reporting.text.critical_batch_text import branches_screen
     from paceline.training.runs.compute.branches import critical_batch
 
     if not o.resume:
@@ -64,3 +64,22 @@ def _branches(o: argparse.Namespace, run: TrainingRun) -> Answer:
         raise UserError(f"--branches {o.branches}", "write batches with commas: 128,256,512") from None
     found = critical_batch(o.resume, batches, run=replace(run, resume=""), epochs=o.branch_epochs, tolerance=o.tolerance)
     return found.to_json(), branches_screen(found, o.resume)
+
+
+def branches_screen(found: BranchedBatch, directory: str) -> Screen:
+    """Return the screen of branched runs."""
+    base = found.branches[0].loss
+    rows = [(f"{b.batch:,}", f"{b.loss:.4f}", f"{b.loss - base:+.4f}") for b in found.branches]
+    least = "" if found.bounded else "at least "
+    text = f"critical batch after {found.samples:,} samples: {least}{found.critical_batch:,}"
+    within = f"the largest batch whose loss is within {found.tolerance:g} nats of the run's own, like all smaller ones"
+    return Screen(
+        title=f"Branches of {directory}",
+        answer=(
+            Table(("global batch", "held-out loss", "difference"), rows),
+            GAP,
+            Paragraph(f"{text[0].upper()}{text[1:]}, {within}."),
+        ),
+        brief=text,
+        files=(f"wrote {directory}/{FILE}",),
+    )

@@ -11,15 +11,15 @@ from paceline.errors import UserError
 from paceline.planning.search.choice import Choice
 from paceline.prediction.learning.branched_batch import stages_within
 from paceline.prediction.predictor import StepPredictor
-from paceline.strategy.batch_growth import BatchGrowth, Stage
 from paceline.strategy.recipe import RateScaling, usual_rule
 from paceline.strategy.strategy import Strategy
+from paceline.strategy.updates.batch_growth import BatchGrowth, BatchStage
 from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthStage:
-    """Stage of a run: its first sample, its strategy, its steps and the predicted seconds of each."""
+    """BatchStage of a run: its first sample, its strategy, its steps and the predicted seconds of each."""
 
     samples: int
     strategy: Strategy
@@ -63,7 +63,7 @@ class GrowingBatch:
     @property
     def text(self) -> str:
         """Later stages as ``train --batch-growth`` takes them; empty if the batch stays."""
-        return str(BatchGrowth(tuple(Stage(s.samples, s.strategy.global_batch_size) for s in self.stages[1:])))
+        return str(BatchGrowth(tuple(BatchStage(s.samples, s.strategy.global_batch_size) for s in self.stages[1:])))
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a plain dict."""
@@ -91,7 +91,7 @@ def growing_batch(workload: Workload, best: Choice, rows: Sequence[tuple[int, in
     found = stages_within(rows, first.global_batch_size, best.strategy.global_batch_size)
     if len(found) > 1 and found[0][1] > first.global_batch_size:
         first = _first(best.strategy, found[0][1])
-    growth = BatchGrowth(tuple(Stage(*stage) for stage in found[1:] if stage[0] < total))
+    growth = BatchGrowth(tuple(BatchStage(*stage) for stage in found[1:] if stage[0] < total))
     begins = growth.strategies(first)
     steps = predictor.many(workload, [(best.cluster, strategy) for _, strategy in begins])
     ends = [*(samples for samples, _ in begins[1:]), total]

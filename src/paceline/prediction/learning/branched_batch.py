@@ -22,7 +22,7 @@ COLUMNS = ("samples", "critical_batch")
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class BranchedRun:
     """Short run from a checkpoint: its global batch, and its held-out loss at the end, in nats."""
 
     batch: int
@@ -40,7 +40,7 @@ class BranchedBatch:
     """
 
     samples: int
-    branches: tuple[Branch, ...]
+    branches: tuple[BranchedRun, ...]
     tolerance: float = TOLERANCE
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.record import Event
 from paceline.strategy import OPTIMIZERS, Strategy
-from paceline.strategy.batch_growth import StepPlan
+from paceline.strategy.updates.batch_growth import StepPlan
 from paceline.training.attach.consistency import checksum, same_weights
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
@@ -274,7 +274,7 @@ class Trainer:
             The mean loss, and the seconds from the last complete gradient to the end of a backward pass.
         """
         micro = self.strategy.micro_batch_size
-        count = len(x) // micro
+        count = self.batch * self.strategy.parallelism.micro_batches // self.strategy.global_batch_size
         losses: list[Tensor] = []
         waited = 0.0
         for number, (a, b) in enumerate(zip(x.split(micro), y.split(micro), strict=True)):

@@ -9,8 +9,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from paceline.errors import UserError
-from paceline.strategy.batch_growth import StepPlan
 from paceline.strategy.recipe import RateScaling, Recipe, scaled
+from paceline.strategy.updates.batch_growth import StepPlan
 
 
 def growing_factor(recipe: Recipe, plan: StepPlan, batch: int, rule: RateScaling) -> Callable[[int], float]:

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from paceline.slimming.methods import path_training as on_path
-from paceline.strategy.batch_growth import StepPlan
 from paceline.strategy.recipe import Recipe
+from paceline.strategy.updates.batch_growth import StepPlan
 from paceline.training.attach.attach import attach, wrap
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD

@@ -12,10 +12,10 @@ from paceline.errors import UserError, shorten, unknown
 from paceline.hardware.precision import PRECISIONS
 from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
-from paceline.strategy.batch_growth import BatchGrowth
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
 from paceline.strategy.strategy import CHOICES, untrained
+from paceline.strategy.updates.batch_growth import BatchGrowth
 from paceline.training.attach.attach_options import TIMEOUT_S, AttachOptions, check_runs
 from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue

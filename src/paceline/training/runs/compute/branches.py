@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.prediction.learning.branched_batch import FILE, TOLERANCE, Branch, BranchedBatch, write_row
+from paceline.prediction.learning.branched_batch import FILE, TOLERANCE, BranchedBatch, BranchedRun, write_row
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.data import load
 from paceline.training.runs.train import train_run
@@ -54,7 +54,7 @@ def critical_batch(
         if refused:
             raise UserError(what, fix)
     samples = state["epoch"] * len(load(before.data).train_y)
-    found: list[Branch] = []
+    found: list[BranchedRun] = []
     for batch in sorted({base, *batches}):
         out = folder / FOLDER / f"{samples}-{batch}"
         shutil.rmtree(out, ignore_errors=True)
@@ -69,7 +69,7 @@ def critical_batch(
             checkpoint_every="",
         )
         record, _ = train_run(branch)
-        found.append(Branch(batch, float(record.curve[-1]["held_out_loss"])))
+        found.append(BranchedRun(batch, float(record.curve[-1]["held_out_loss"])))
         print(f"batch {batch}: held-out loss {found[-1].loss:.4f}", file=sys.stderr, flush=True)
     result = BranchedBatch(samples, tuple(found), tolerance)
     write_row(folder / FILE, result)

@@ -19,8 +19,8 @@ from paceline.units import parse_count
 _FORM = "write stages as BATCH@SAMPLES, such as 128@20k,256@80k"
 
 
-class Stage(NamedTuple):
-    """Stage of a run: its global batch from a number of samples on."""
+class BatchStage(NamedTuple):
+    """BatchStage of a run: its global batch from a number of samples on."""
 
     samples: int
     batch: int
@@ -34,7 +34,7 @@ class BatchGrowth:
         UserError: stages out of order, or a batch that does not grow.
     """
 
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[BatchStage, ...] = ()
 
     def __post_init__(self) -> None:
         for before, after in zip(self.stages, self.stages[1:], strict=False):
@@ -45,13 +45,13 @@ class BatchGrowth:
     @lru_cache(maxsize=64)
     def of(text: str) -> BatchGrowth:
         """Read stages such as ``128@20k,256@80k``; empty: none. Raises UserError for another text."""
-        stages: list[Stage] = []
+        stages: list[BatchStage] = []
         for part in text.replace(" ", "").split(",") if text.strip() else ():
             batch, at, samples = part.partition("@")
             if not at or not batch.isdecimal() or not int(batch):
                 raise UserError(f"batch growth {shorten(text)!r}", _FORM)
             try:
-                stages.append(Stage(round(parse_count(samples)), int(batch)))
+                stages.append(BatchStage(round(parse_count(samples)), int(batch)))
             except UserError as error:
                 raise UserError(f"batch growth {shorten(text)!r}: {error.message}", _FORM) from error
         return BatchGrowth(tuple(stages))

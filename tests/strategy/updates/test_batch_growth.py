@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.strategy import Strategy
-from paceline.strategy.batch_growth import BatchGrowth, StepPlan
+from paceline.strategy.updates.batch_growth import BatchGrowth, StepPlan
 
 GROWTH = BatchGrowth.of("16@100,32@250")
 

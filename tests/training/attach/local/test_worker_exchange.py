@@ -119,7 +119,7 @@ def compress(rank: int, workers: int, mesh: str) -> list[Any]:
     return found
 
 
-@pytest.mark.everyday("copies-0")
+@pytest.mark.long
 @pytest.mark.parametrize("index", range(len(COMPRESSED)))
 @pytest.mark.parametrize("mesh", MESHES)
 def test_bytes_are_as_described_and_a_nan_of_one_shard_returns_all(mesh: str, index: int) -> None:

@@ -177,7 +177,9 @@ def several_epochs_each(rank: int, workers: int, ways: str) -> dict[str, Any]:
             s = strategy(workers, compression, way, optimizer)
             model = wrap(odd_model(), s)
             hook = attach(model, compression, exchange=way, seed=1, ranks_per_node=nodes(way, workers))
-            trainer = Trainer(model, hook, make_optimizer(optimizer, model.parameters(), 0.01), data, s, 1, torch.device("cpu"))
+            trainer = Trainer(
+                model, hook, make_optimizer(optimizer, model.named_parameters(), 0.01), data, s, 1, torch.device("cpu")
+            )
             trainer.settle_buckets()
             after = []
             for epoch in range(2):

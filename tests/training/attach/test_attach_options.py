@@ -73,4 +73,4 @@ def test_a_compression_without_a_codec_is_refused_at_once(monkeypatch: pytest.Mo
 
 
 def test_auto_tries_the_compressions_that_were_accurate() -> None:
-    assert AttachOptions().candidates == ("bf16", "int8", "inceptionn-scaled", "terngrad")
+    assert AttachOptions().candidates == ("bf16", "bf16-coded", "int8", "fp8", "inceptionn-scaled", "terngrad")

@@ -116,7 +116,7 @@ class Compression:
         encode_bytes, decode_bytes: memory traffic of the codec per element, for its roofline time.
         level: which end of a data-dependent length ``format`` describes.
         auto_rank: place among those that ``auto`` tries next to dense; 0: it does not. They are those within 0.5 points of
-            dense in the project's own accuracy study.
+            dense in the project's own accuracy study; fp8 in three runs of LeNet-5 on digits alone, bf16-coded as bf16.
     """
 
     name: str

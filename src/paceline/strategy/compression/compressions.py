@@ -65,6 +65,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             # The values, and their exponents twice.
             encode_bytes=7.4,
             decode_bytes=7.4,
+            auto_rank=2,
             citation="ZipCCL, arXiv 2604.27844, and UCCL-Zip, arXiv 2604.17172",
         ),
         Compression(
@@ -82,7 +83,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             # Two reads (moments and extremes, then the draw) and two bits out; the integer sum in and fp32 out.
             encode_bytes=8.25,
             decode_bytes=4.5,
-            auto_rank=4,
+            auto_rank=6,
             citation="Wen et al. 2017, TernGrad, NIPS, arXiv 1705.07878",
         ),
         Compression(
@@ -113,7 +114,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             # The maximum of the block, then the block; the residual is read and written too.
             encode_bytes=16.5,
             decode_bytes=4.5,
-            auto_rank=3,
+            auto_rank=5,
             citation="Li et al. 2018, INCEPTIONN, MICRO, doi 10.1109/MICRO.2018.00023; the scale is ours",
         ),
         Compression(
@@ -127,7 +128,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             in_place=True,
             encode_bytes=9,
             decode_bytes=5,
-            auto_rank=2,
+            auto_rank=3,
             citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
         ),
         Compression(
@@ -140,6 +141,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             options=(_BLOCK,),
             encode_bytes=9,
             decode_bytes=5,
+            auto_rank=4,
             citation="Micikevicius et al. 2022, arXiv 2209.05433; scales as OCP's MX, Rouhani et al. 2023, arXiv 2310.10537",
         ),
         Compression(

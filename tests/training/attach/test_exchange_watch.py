@@ -5,17 +5,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from paceline.errors import LostRank
 from paceline.training.attach import exchange_thread, exchange_watch, liveness
 from paceline.training.attach.exchange_thread import Exchanges, promise
 from paceline.training.attach.exchange_watch import Flight, abort, look
-from paceline.training.exchanges.wires.collectives import WireError
+from paceline.training.attach.local import worker_exchange
+from paceline.training.attach.local.worker_exchange import WorkerRanks
+from paceline.training.attach.local.worker_ranks import Seat, WorkerPlace
+from paceline.training.exchanges import exchange_setup
+from paceline.training.exchanges.exchange_setup import own_wires
+from paceline.training.exchanges.wires.collectives import Wire, WireError
+from paceline.training.exchanges.wires.meter import Meter
 from paceline.training.exchanges.wires.process_groups import limit
 from stream_stand_in import Event, World
 
@@ -49,31 +57,73 @@ class AllAlive:
         return LostRank(f"a rank is lost ({error})")
 
 
-@pytest.mark.parametrize("stuck", ["host", "device"])
-def test_who_waits_for_a_lost_rank_is_released_in_time(stuck: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exchange's thread waits for a value, or all is queued and the device does not end."""
+class Group:
+    """Process group of some ranks, which notes that it was aborted."""
+
+    def __init__(self, ranks: Sequence[int], aborted: list[tuple[int, ...]]) -> None:
+        self.ranks, self._aborted = tuple(ranks), aborted
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return SimpleNamespace(abort=lambda: self._aborted.append(self.ranks))
+
+
+def nodes_of_two(wire: Wire) -> Any:
+    return own_wires(wire, 2)
+
+
+def worker_of_four(wire: Wire) -> Any:
+    return WorkerRanks(Seat(WorkerPlace(0, 2, 0, 2), (0, 1, 2, 3), (0, 2)), wire, wire.group)
+
+
+@pytest.mark.parametrize(
+    ("stuck", "further", "ranks"),
+    [
+        ("host", nodes_of_two, {(0, 1, 2, 3), (0, 1), (0, 2)}),
+        ("device", nodes_of_two, {(0, 1, 2, 3), (0, 1), (0, 2)}),
+        ("device", worker_of_four, {(0, 4), (0, 1, 2, 3), (0, 2)}),
+    ],
+)
+def test_who_waits_for_a_lost_rank_is_released_in_time(
+    stuck: str, further: Callable[[Wire], Any], ranks: set[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exchange's thread waits for a value, or all is queued and the device does not end. All groups are aborted: also those
+    of nodes, and of a worker of several ranks."""
     monkeypatch.setattr(exchange_thread, "Roll", AllAlive)
     monkeypatch.setattr(exchange_watch, "POLL_S", 0.01)
-    aborted: list[Any] = []
-    backend = SimpleNamespace(abort=lambda: aborted.append("group"))
-    group = SimpleNamespace(_get_backend=lambda device: backend)
-    wire: Any = SimpleNamespace(
-        rank=0, world_size=2, group=group, soundness=SimpleNamespace(sound=True), device=torch.device("cpu"), timeout_s=0.1
-    )
+    monkeypatch.setattr(dist, "get_rank", lambda group: 0)
+    monkeypatch.setattr(dist, "get_world_size", lambda group: len(group.ranks))
+    monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: group.ranks)
+    aborted: list[tuple[int, ...]] = []
+
+    def own_wire(parent: Group, ranks: Sequence[int], *settings: Any) -> Wire:
+        group: Any = Group(ranks, aborted)
+        return Wire(group, *settings)
+
+    monkeypatch.setattr(exchange_setup, "own_wire", own_wire)
+    monkeypatch.setattr(worker_exchange, "own_wire", own_wire)
+    first: Any = Group((0, 4) if further is worker_of_four else (0, 1, 2, 3), aborted)
+    wire = Wire(first, torch.device("cpu"), Meter(0), 0.1)
+    further(wire)  # of an exchange that is no longer used: their groups may belong to another hook
+    kept = further(wire)
     released = threading.Event()
+
+    def exchange() -> None:
+        if stuck == "host":
+            released.wait(20)
+
     with World().installed():
         work = Exchanges(wire)
         monkeypatch.setattr(Event, "query", lambda event: stuck != "device")
         buffer = torch.ones(2)
         future = promise(buffer)
-        work.submit(lambda: released.wait(20) and None if stuck == "host" else None, [(buffer, future)])
+        work.submit(exchange, [(buffer, future)])
         started = time.monotonic()
         future.wait()
-        while not aborted and time.monotonic() < started + 20:
+        while len(aborted) < len(ranks) and time.monotonic() < started + 20:
             time.sleep(0.01)
         with pytest.raises(LostRank, match="not ended within"):
             work.check()
-        assert aborted == ["group"] and not wire.soundness.sound
+        assert sorted(aborted) == sorted(ranks) and kept and not wire.soundness.sound
         released.set()
         last = promise(buffer)
         work.submit(lambda: None, [(buffer, last)])

@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
@@ -79,9 +79,9 @@ class Exchanges:
     error with its own type.
 
     Args:
-        wire: wire of the exchanges.
+        wire: wire of the exchanges. If one does not end in time, the groups of all wires that fail together are aborted.
         watched: the ranks of which a lost one is named, all of which make this at the same time; by default those of ``wire``.
-        groups: further groups of the exchanges, which are aborted with that of ``wire``.
+        wires: further wires of the exchanges, which fail together with ``wire``.
         holds: keep exchanges of a step until its last one, so that collectives of the backward pass are launched before them.
 
     Attributes:
@@ -92,11 +92,11 @@ class Exchanges:
         self,
         wire: Wire,
         watched: dist.ProcessGroup | None = None,
-        groups: Sequence[dist.ProcessGroup] = (),
+        wires: Iterable[Wire] = (),
         holds: bool = False,
     ) -> None:
-        self._rank, self._ranks, self._soundness = wire.rank, wire.world_size, wire.soundness
-        self._device, self._timeout_s, self._groups = wire.device, wire.timeout_s, (wire.group, *groups)
+        self._rank, self._ranks, self._device, self._timeout_s = wire.rank, wire.world_size, wire.device, wire.timeout_s
+        self._soundness = list({id(w.soundness): w.soundness for w in (wire, *wires)}.values())
         self._roll = Roll(watched or wire.group)
         self._failed: Exception | None = None
         self._failing, self._setting = threading.Lock(), threading.Lock()
@@ -174,14 +174,16 @@ class Exchanges:
         self._fail(WireError(f"Timed out: an exchange has not ended within {self._timeout_s:g} s"))
         with allocating_on(self._device):
             self._set(waiting)
-        abort(self._groups, self._device)
+        groups = {id(group): group for soundness in self._soundness for group in soundness.groups}
+        abort(groups.values(), self._device)
 
     def _fail(self, error: Exception) -> Exception:
         """Return the error to raise from now on: the first of any thread, with the names of lost ranks."""
         with self._failing:
             if self._failed is None:
                 lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
-                self._soundness.sound = False
+                for soundness in self._soundness:
+                    soundness.sound = False
                 self._failed = self._roll.verdict(error) if lost else error
                 told = self._failed
                 _log.error("rank %d: the exchange failed: %s: %s", self._rank, type(told).__name__, told)

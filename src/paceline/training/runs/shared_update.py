@@ -61,7 +61,8 @@ class SharedUpdate:
         workers, sharers = strategy.world_size, strategy.parallelism.sharers
         shape, names = (workers // sharers, sharers), ("replicate", "shard")
         mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)["shard"]
-        wire = own_wire(model.process_group, dist.get_process_group_ranks(mesh.get_group()), device, hook.meter, run.timeout_s)
+        ranks = dist.get_process_group_ranks(mesh.get_group())
+        wire = own_wire(model.process_group, ranks, device, hook.meter, run.timeout_s, hook.wire.soundness)
         groups = strategy.partition(hook.tensors, hook.tensors[::-1])
         trained = {name: p for name, p in model.module.named_parameters() if p.requires_grad}
         if scalars := [name for name, p in trained.items() if not p.ndim]:

@@ -116,9 +116,8 @@ class ShardedHook:
         self._buffers = buffers_of_sharded(model, ranks)
         everyone = dist.group.WORLD if widest_mesh(self.units).size() == dist.get_world_size() else None
         wires = verdict_wires(self.units, (r.world for r in self._reducers.values()), self.meter, options.timeout_s)
-        everything = (*wires, *(wire for reducer in self._reducers.values() for wire in reducer.wires))
-        groups = tuple(dict.fromkeys(wire.group for wire in everything))
-        self._work = Exchanges(self._reducers[self.units[0]].world, everyone, groups)
+        every_wire = (*wires, *(wire for reducer in self._reducers.values() for wire in reducer.wires))
+        self._work = Exchanges(self._reducers[self.units[0]].world, everyone, every_wire)
         self._in_turn = self._work.on_stream and in_order_of_launches()  # with FSDP2's own collectives
         self._waiting: list[Future] = []
         self._queued: deque[Future] = deque()  # exchanges that may still hold the gradients of a whole unit

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,17 @@ class Soundness:
     """Record whether every exchange over some wires has succeeded, so that no message is outstanding."""
 
     sound: bool = True
+    _wires: tuple[weakref.ref[Wire], ...] = ()
+
+    @property
+    def groups(self) -> list[dist.ProcessGroup]:
+        """Groups of the wires that still exist."""
+        wires = (reference() for reference in self._wires)
+        return list({id(wire.group): wire.group for wire in wires if wire is not None}.values())
+
+    def cover(self, wire: Wire) -> None:
+        """Add a wire that fails together with the others."""
+        self._wires = (*(reference for reference in self._wires if reference() is not None), weakref.ref(wire))
 
 
 class Pending(Generic[T]):
@@ -89,6 +101,7 @@ class Wire:
     ) -> None:
         self.group, self.device, self.meter, self.timeout_s = group, device, meter, timeout_s
         self.soundness = soundness or Soundness()
+        self.soundness.cover(self)
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
         self.pool = BufferPool()
         self._ranks = dist.get_process_group_ranks(group)

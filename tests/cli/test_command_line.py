@@ -75,8 +75,8 @@ MESH = (
 SITES = "--sites --bandwidth --latency --picture --mtbf --checkpoint-interval --checkpoint-time --restart-time"
 COMMANDS = {
     "": "--version --help",
-    "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --mtbf --checkpoint-interval --checkpoint-time"
-    " --restart-time --report --brief --why --json --help",
+    "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --batch-growth --mtbf --checkpoint-interval"
+    " --checkpoint-time --restart-time --report --brief --why --json --help",
     "memory": f"WORKLOAD {PREDICT} {MESH} --rank --picture --snapshot --report --brief --why --json --help",
     "plan": f"WORKLOAD {PLAN} --cluster --on --nodes --devices --brief --why --json --help",
     "diagnose": f"WORKLOAD {PREDICT} {MESH} --measured --log --seen --also --brief --why --json --help",

@@ -164,6 +164,11 @@ def _in_framework(o: argparse.Namespace, target: str, best: Plan, workload: Work
 def _emitted(o: argparse.Namespace) -> tuple[str, str]:
     """Return the target of ``--emit`` and the path of its file, both empty without ``--emit``. Raises UserError."""
     target, *places = o.emit or [""]
+    if target and o.critical_batches:
+        raise UserError(
+            f"--emit {target} with --critical-batches: the batch of a file does not grow",
+            "leave --emit out, and give the plan's stages to paceline train; or leave --critical-batches out",
+        )
     if o.out and not target:
         raise UserError("--out without --emit", f"give --emit {' or '.join(TARGETS)}")
     places += [o.out] if o.out else []

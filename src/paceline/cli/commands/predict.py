@@ -17,12 +17,16 @@ from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.errors import UserError
 from paceline.planning.compare.explain import explain
 from paceline.planning.failures.run_goodput import Goodput, run_goodput
+from paceline.planning.search.growing_batch import GrowthStage, growth_stages
 from paceline.prediction import Prediction
+from paceline.prediction.predictor import StepPredictor
 from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import prediction_screen
 from paceline.reporting.pages import answer_page
+from paceline.reporting.text.critical_batch_text import stage_table
 from paceline.reporting.text.screen import GAP, Pair, heading
 from paceline.reporting.text.transport_text import with_steps
+from paceline.strategy.updates.batch_growth import BatchGrowth
 
 
 def add(parser: Parser) -> None:
@@ -34,6 +38,8 @@ def add(parser: Parser) -> None:
     run.add_argument("--asynchronous", action="store_true", help=text)
     device = "the device that an asynchronous server updates with (default: a device like the workers')"
     run.add_argument("--server-device", metavar="D", help=device)
+    grows = "later stages of the global batch, 128@20k,256@80k, as train takes them: the step of each is predicted too"
+    section(parser, "learning").add_argument("--batch-growth", metavar="STAGES", default="", help=grows)
     add_failure_arguments(parser)
     add_report_argument(parser)
 
@@ -51,6 +57,10 @@ def _predict(o: argparse.Namespace) -> Answer:
         json["goodput"] = goodput.to_json()
         pairs = (Pair(name, text) for name, text in goodput.pairs())
         shown = replace(shown, answer=(*shown.answer, GAP, heading("Share of the time whose steps stay:"), *pairs))
+    if stages := _stages(o, inputs, model):
+        json["batch_stages"] = [stage.to_json() for stage in stages]
+        blocks = (heading("Steps as the batch grows:"), stage_table(stages))
+        shown = replace(shown, answer=(*shown.answer, GAP, *blocks))
     data, screen = with_head(o, inputs, model, prediction, json, shown, behind=True)
 
     def page() -> answer_page.Page:
@@ -70,12 +80,24 @@ def _goodput(o: argparse.Namespace, inputs: Inputs, prediction: Prediction) -> G
     return run_goodput(prediction, cluster, strategy.settled(workload, cluster), failures_of(o))
 
 
+def _stages(o: argparse.Namespace, inputs: Inputs, model: StepPredictor) -> tuple[GrowthStage, ...]:
+    """Return the stages of a batch that grows; none without the option. Raises UserError for illegal stages."""
+    growth = BatchGrowth.of(o.batch_growth)
+    if not growth:
+        return ()
+    if o.mtbf:
+        raise UserError("the goodput of a batch that grows is not predicted", "leave --mtbf out, or predict a stage alone")
+    return growth_stages(*inputs, growth, model)
+
+
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:
     from paceline.planning.compare.asynchronous import predict_asynchronous
     from paceline.reporting.text.asynchronous_text import asynchronous_screen
 
     if o.mtbf:
         raise UserError("failures of asynchronous workers are not predicted", "leave --mtbf out")
+    if o.batch_growth:
+        raise UserError("the batch of asynchronous workers does not grow", "leave --batch-growth out")
     if o.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
     server_device = hardware.device(o.server_device) if o.server_device else None

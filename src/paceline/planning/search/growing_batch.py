@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.hardware import Cluster
 from paceline.planning.search.choice import Choice
 from paceline.prediction.learning.branched_batch import stages_within
 from paceline.prediction.predictor import StepPredictor
@@ -25,6 +26,11 @@ class GrowthStage:
     strategy: Strategy
     steps: int
     step_time_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to a plain dict. An endless stage has None steps."""
+        batch = self.strategy.global_batch_size
+        return {"batch": batch, "samples": self.samples, "steps": self.steps or None, "step_time_s": self.step_time_s}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +73,13 @@ class GrowingBatch:
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a plain dict."""
-        names = ("samples", "steps", "step_time_s")
-        stages = [{"batch": s.strategy.global_batch_size, **{name: getattr(s, name) for name in names}} for s in self.stages]
+        stages = [stage.to_json() for stage in self.stages]
         totals = ("steps", "time_s", "constant_steps", "constant_s", "saved", "rule")
         return {"batch_growth": self.text, "stages": stages, **{name: getattr(self, name) for name in totals}}
 
 
 def growing_batch(workload: Workload, best: Choice, rows: Sequence[tuple[int, int]], predictor: StepPredictor) -> GrowingBatch:
     """Return the best strategy with a batch that begins at the first critical batch and doubles as the later ones allow.
-
-    Each stage is predicted as ``train`` runs it: micro batches stay, their number grows.
 
     Args:
         rows: samples and critical batch, in order.
@@ -92,14 +95,38 @@ def growing_batch(workload: Workload, best: Choice, rows: Sequence[tuple[int, in
     if len(found) > 1 and found[0][1] > first.global_batch_size:
         first = _first(best.strategy, found[0][1])
     growth = BatchGrowth(tuple(BatchStage(*stage) for stage in found[1:] if stage[0] < total))
+    stages = growth_stages(workload, best.cluster, first, growth, predictor, total)
+    return GrowingBatch(stages, usual_rule(best.strategy.optimizer), math.ceil(total / first.global_batch_size))
+
+
+def growth_stages(
+    workload: Workload,
+    cluster: Cluster,
+    first: Strategy,
+    growth: BatchGrowth,
+    predictor: StepPredictor,
+    total: float = math.inf,
+) -> tuple[GrowthStage, ...]:
+    """Return the predicted stages of a run, each as ``train`` runs it: micro batches stay, their number grows.
+
+    Args:
+        first: strategy of the first stage.
+        total: samples of the run; the last stage of an endless run has 0 steps.
+
+    Raises:
+        UserError: a batch that is no multiple of the first, or local steps.
+    """
+    if growth and first.sync_every > 1:
+        raise UserError(f"batch growth with {first.sync_every} local steps", "exchange in every step")
     begins = growth.strategies(first)
-    steps = predictor.many(workload, [(best.cluster, strategy) for _, strategy in begins])
+    steps = predictor.many(workload, [(cluster, strategy) for _, strategy in begins])
     ends = [*(samples for samples, _ in begins[1:]), total]
-    stages = tuple(
-        GrowthStage(samples, strategy, math.ceil((end - samples) / strategy.global_batch_size), float(seconds))
+    return tuple(
+        GrowthStage(
+            samples, strategy, 0 if math.isinf(end) else math.ceil((end - samples) / strategy.global_batch_size), float(seconds)
+        )
         for (samples, strategy), end, seconds in zip(begins, ends, steps.step_s, strict=True)
     )
-    return GrowingBatch(stages, usual_rule(best.strategy.optimizer), math.ceil(total / first.global_batch_size))
 
 
 def _first(strategy: Strategy, critical: int) -> Strategy:

@@ -17,6 +17,7 @@ sys.path.insert(0, str(BENCHMARKS))
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
 
+import branched_batch  # noqa: E402
 import critical_batch  # noqa: E402
 import critical_batch_summary  # noqa: E402
 import large_batch  # noqa: E402
@@ -129,3 +130,30 @@ def test_characters_predict_the_next_and_parts_share_no_answer(tmp_path: Path) -
     assert [len(part) for part in (found.train, found.tune, found.test)] == [1000, 50_000, 50_000]
     assert torch.equal(found.train.x[1:, -1], found.train.y[:-1]), "the answer to each is what the next one ends with"
     assert TASKS["characters"].model(0)(found.train.x[:2]).shape == (2, 65)
+
+
+@pytest.mark.full
+def test_branched_batch_benchmark_short(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"TASK": TASKS["digits"], "BATCH": 32, "PLACES": (0, 128), "WINDOW": 128, "BRANCHES": (32, 64, 128)}
+    for name, value in settings.items():
+        monkeypatch.setattr(branched_batch, name, value)
+    branched_batch.study(data, 0, out := tmp_path / "b.csv")
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["what"], row["samples"]) for row in rows[:2]] == [("branches", "0"), ("branches", "128")]
+    assert all(len(row["losses"].split()) == 3 and int(row["critical_batch"]) in settings["BRANCHES"] for row in rows[:2])
+    constant, grown = rows[2:]
+    assert (
+        constant["steps"] == "8" and int(grown["steps"]) <= 8 and grown["losses"].startswith(f"{rows[0]['critical_batch']}@0")
+    )
+
+
+def test_the_committed_batch_that_grows_takes_fewer_steps_and_loses_more_than_the_tolerance() -> None:
+    """The page says so. A critical batch of short branches is no promise for the rest of a run."""
+    with (BENCHMARKS / "results" / "branched_batch.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for seed in {row["seed"] for row in rows}:
+        constant, grown = (next(r for r in rows if r["what"] == what and r["seed"] == seed) for what in ("constant", "grown"))
+        assert 1 - int(grown["steps"]) / int(constant["steps"]) == pytest.approx(0.75, abs=0.01)
+        lost = float(grown["loss"]) - float(constant["loss"])
+        assert branched_batch.TOLERANCE < lost < 2 * branched_batch.TOLERANCE

@@ -57,7 +57,8 @@ def test_a_search_takes_several_values() -> None:
 
 def test_training_has_options_for_what_it_runs() -> None:
     of_mesh = {item.name for item in TRAINED if item.part == "parallelism"}
-    assert of_mesh == {"sharding", "shard_devices", "gather_bits"}
+    recomputed = {"recompute", "recompute_layers"}
+    assert of_mesh == {"sharding", "shard_devices", "gather_bits", "gradient_bits", "grad_accum_steps", *recomputed}
     assert "servers" not in {item.name for item in TRAINED}
     assert usual_argument(CHOICES["bucket_bytes"]) == "25MiB" and usual_argument(CHOICES["compression"]) is None
 

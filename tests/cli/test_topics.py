@@ -26,8 +26,8 @@ def test_everything_that_a_user_types_has_help() -> None:
 @pytest.mark.parametrize(
     ("words", "kinds", "said"),
     [
-        ("precision", ["option", "option", "term"], "bf16"),
-        ("--micro-batches", ["option"], "--grad-accum"),
+        ("precision", ["option", "option", "option", "term"], "bf16"),
+        ("--micro-batches", ["option", "option"], "--grad-accum"),
         ("full_shard", ["value"], "--sharding zero3"),
         ("Tensor Parallelism", ["term"], "divide each layer"),
         ("exit codes", ["subject"], "does not fit"),

@@ -54,20 +54,22 @@ class BucketPlan:
         )
         return compressed, dense
 
-    def encoded_shard(self, owners: int, block: int, copies: int = 1) -> tuple[int, int]:
+    def encoded_shard(self, owners: int, block: int, copies: int = 1, every: bool = False) -> tuple[int, int]:
         """Return the elements of one owner's shard as they are sent: encoded ones with their padding, and dense ones.
 
-        ``copies``: as of ``shard``.
-
         A tensor whose shard is too small for ``block`` elements that are coded together is dense.
+
+        Args:
+            copies: as of ``shard``.
+            every: encode tensors that the compression leaves dense too, as a gather of weights does.
         """
         if not self.shapes:
             compressed, dense = self.shard(owners, copies)
-            return whole_blocks(compressed, block), dense
+            return (whole_blocks(compressed + dense, block), 0) if every else (whole_blocks(compressed, block), dense)
         encoded = dense = 0
         for rows, elements, packed in self.shapes:
             shard = -(-(-(-rows // owners) * elements) // copies)
-            if packed and fills_blocks(shard, block):
+            if (packed or every) and fills_blocks(shard, block):
                 encoded += whole_blocks(shard, block)
             else:
                 dense += shard

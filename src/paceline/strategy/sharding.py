@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, gathered_bytes
 from paceline.strategy.buckets import BucketPlan, T
 from paceline.strategy.choices.values import Value
-from paceline.strategy.compression.formats import FP32, whole_numbers
+from paceline.strategy.compression.formats import FP32, whole_blocks, whole_numbers
 from paceline.strategy.exchanges.traffic import CodecWork, Traffic
 from paceline.strategy.phase import Phase
 
@@ -119,8 +119,7 @@ class Sharding(Value, ABC):
         in_rows = self.weights or (self.by_rows and not bits)  # Megatron-Core shards one flat buffer
         elements = (owners * sum(plan.shard(owners)) if in_rows else plan.elements) + frozen * self.frozen
         if self.weights and rounds_weights(precision, bits):
-            shard = elements // owners
-            size = owners * (INT8.message_bytes(shard) if bits == 8 else 2 * shard)
+            size = owners * _rounded_bytes(plan, precision, owners, frozen * self.frozen, bits)
         elif bits:
             size = ceil(gathered_bytes(precision, bits) * elements)
         else:
@@ -263,6 +262,19 @@ def narrow_sum(elements: int, world_size: int) -> Traffic:
     """Return the all-reduce of one bucket of bf16 gradients, as DistributedDataParallel has it for bf16 weights."""
     size = BYTES_PER_ELEMENT[WIDE] * elements
     return Traffic((), (Phase("allreduce", (size,), world_size),), (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
+
+
+def _rounded_bytes(plan: BucketPlan, precision: str, owners: int, frozen: int, bits: int) -> int:
+    """Return the bytes of one owner's weights in 16 or 8 bits.
+
+    In int8 every tensor begins with a block, and small ones travel as they are. Frozen elements, whose shapes are unknown here,
+    count as one tensor.
+    """
+    beside = -(-frozen // owners)
+    if bits != 8:
+        return 2 * (sum(plan.shard(owners)) + beside)
+    coded, small = plan.encoded_shard(owners, INT8.block, every=True)
+    return INT8.message_bytes(coded + whole_blocks(beside, INT8.block)) + int(BYTES_PER_ELEMENT[precision] * small)
 
 
 def rounds_weights(precision: str, bits: int) -> bool:

@@ -57,6 +57,7 @@ class AttachKeywords(RankKeywords, total=False):
     block: int
     density: float
     value_bits: int
+    chunk: int
     momentum: int
     warmup_steps: int
     rank: int

@@ -155,24 +155,27 @@ def test_tensor_parallel_ranks_exchange_on_the_data_dimension_alone() -> None:
 
 def expected_bytes(compressed: int, dense: int, tensors: int, workers: int) -> int:
     """Of int8's push, by hand: a header of 32 bytes, a scale of 4 a block of 1024, a byte an element; fp32 with its header;
-    the flag's all-reduce."""
+    the flag's all-reduce, if anything is in int8."""
     message = lambda n: min(32 + 4 * -(-n // 1024) + n, 32 + 4 * n) if n else 0  # noqa: E731
     fp32 = 32 + 4 * dense if dense else 0
-    return (workers - 1) * (message(compressed) + fp32) + -(-2 * (workers - 1) * 4 // workers)
+    flag = -(-2 * (workers - 1) * 4 // workers) if compressed else 0
+    return (workers - 1) * (message(compressed) + fp32) + flag
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_bytes_are_those_of_the_wire_format(workers: int) -> None:
     """Units of (61 x 31, 61), (43 x 61, 43, 47 x 43, 47) and (7 x 47, 7): rows padded to whole shards; weights gathered
-    forward and, but for the root, backward; `min_elements` of 10 leaves the last bias dense."""
+    forward and, but for the root, backward. A shard begins with a block and ends with one; below a quarter of a block it is
+    dense, as all biases are."""
     shard = lambda rows, columns: -(-rows // workers) * columns  # noqa: E731
     units = [[(61, 31), (61, 1)], [(43, 61), (43, 1), (47, 43), (47, 1)], [(7, 47), (7, 1)]]
     scattered = gathered = 0
     for unit in units:
-        dense = sum(shard(*t) for t in unit if t == (7, 1))
-        compressed = sum(shard(*t) for t in unit) - dense
+        shards = [shard(*t) for t in unit]
+        dense = sum(n for n in shards if 4 * n < 1024)
+        compressed = sum(1024 * -(-n // 1024) for n in shards if 4 * n >= 1024)
         scattered += expected_bytes(compressed, dense, 0, workers)
-        gathered += (1 if unit is units[-1] else 2) * (workers - 1) * 4 * (compressed + dense)
+        gathered += (1 if unit is units[-1] else 2) * (workers - 1) * 4 * sum(shards)
     assert [result["sent"] for result in ranks(workers, "int8 sharded")] == [[scattered + gathered] * STEPS] * workers
     if workers < 4:
         dense = gathered + (workers - 1) * gathered_once(units, shard)

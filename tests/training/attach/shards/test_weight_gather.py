@@ -26,7 +26,7 @@ from paceline.training.exchanges.wires.message_buffers import BufferPool
 from paceline.training.exchanges.wires.meter import Meter
 
 LIMIT_S = 30
-ON_TWO = ("frozen_unit", "warm_gathers", "draws_of_a_step")
+ON_TWO = ("frozen_unit", "warm_gathers", "unlike_neighbours", "draws_of_a_step")
 
 
 def several(rank: int, workers: int, names: list[str]) -> list[Any]:
@@ -48,7 +48,7 @@ def test_every_rank_sees_the_same_rounded_weights() -> None:
     assert torch.equal(results[0]["0"]["seen"], results[0]["0"]["own"])
     assert torch.equal(results[0]["16"]["seen"], results[0]["16"]["own"].bfloat16().float())
     assert torch.equal(results[0]["32"]["seen"], results[0]["32"]["own"])
-    largest = results[0]["8"]["largest"]  # of the unit: its tensors share blocks
+    largest = results[0]["8"]["largest"]  # of the tensor, which shares no block with another one
     found = float((results[0]["8"]["seen"] - results[0]["8"]["own"]).abs().max())
     assert 0 < found <= largest / 127  # QSGD: one step of 127 at most
 
@@ -56,24 +56,31 @@ def test_every_rank_sees_the_same_rounded_weights() -> None:
 def test_a_frozen_unit_is_gathered_in_fewer_bits_too() -> None:
     """Rows as below, on two ranks; the block is gathered in the forward and, for the layer before it, in the backward pass, and
     its gradients are not exchanged. Frozen after ``attach`` it is left alone as well, and may be trained again."""
-    shards = [31 * 31 + 31, 22 * 61 + 22 + 24 * 43 + 24, 4 * 47 + 4]
+    matrices, biases = [31 * 31, 22 * 61, 24 * 43], [31, 22, 24]
+    shards = [matrices[0] + biases[0], sum(matrices[1:]) + sum(biases[1:]), 4 * 47 + 4]
     scattered = sum(32 + 4 * n for n in (shards[0], shards[2]))
     fp32 = sum(times * 4 * n for times, n in zip([2, 2, 1], shards, strict=True))
-    int8 = sum(times * (32 + 4 * -(-n // 1024) + n) for times, n in zip([2, 2, 1], shards, strict=True))
+    int8 = sum(2 * int8_bytes(*unit) for unit in (matrices[:1], matrices[1:])) + 4 * (2 * sum(biases) + shards[2])
     for result in on_two("frozen_unit"):
         assert result == {"32": fp32 + scattered, "8": int8 + scattered, "late": fp32 + scattered, "thawed": 8}
 
 
+def int8_bytes(*matrices: int) -> int:
+    """A header of 32 bytes; for each matrix whole blocks of 1,024 with a scale of 4 bytes each. Biases, and a matrix below a
+    quarter of a block, are fp32."""
+    return 32 + sum(1028 * -(-n // 1024) for n in matrices)
+
+
 def test_bytes() -> None:
-    """Rows of 1,302 (0.), 1,648 (2.) and 144 (4.) elements on three ranks: two gathers of the first two units, one of the
-    root's; int8 has a header of 32 bytes and a scale of 4 a block of 1024."""
+    """Rows of 672 (0.), 1,634 (2.) and 144 (4.) elements on three ranks: two gathers of the first two units, one of the
+    root's."""
     shards = [21 * 31 + 21, 15 * 61 + 15 + 16 * 43 + 16, 3 * 47 + 3]
-    times = [2, 2, 1]
+    times, small = [2, 2, 1], 2 * (21 + 15 + 16) + shards[2]
     scattered = 2 * 4 * sum(shards)
     wanted = {
         **dict.fromkeys(("0", "32"), 2 * sum(t * 4 * n for t, n in zip(times, shards, strict=True))),
         "16": 2 * sum(t * 2 * n for t, n in zip(times, shards, strict=True)),
-        "8": 2 * sum(t * (32 + 4 * -(-n // 1024) + n) for t, n in zip(times, shards, strict=True)),
+        "8": 2 * (2 * int8_bytes(21 * 31) + 2 * int8_bytes(15 * 61, 16 * 43) + 4 * small),
     }
     for result in launch_once(sharded_models.rounded_weights, 3):
         assert {bits: result[bits]["sent"] for bits in wanted} == {bits: n + scattered for bits, n in wanted.items()}
@@ -97,7 +104,7 @@ def warm_gathers(rank: int, workers: int) -> dict[str, Any]:
         for step in range(2):
             gathers[0](used, shard * (step + 1), dist.group.WORLD, key(0, step, rank), False)
         made = allocated(partial(gathers[0], used, shard, dist.group.WORLD, key(0, 7, rank), False))
-        message = torch.empty(2 * 9001 if bits == 16 else 32 + 4 * 9 + 9001, dtype=torch.uint8)
+        message = torch.empty(2 * 9001 if bits == 16 else int8_bytes(9001), dtype=torch.uint8)
         engine = allocated(partial(dist.all_gather_into_tensor, message.new_empty(workers * message.numel()), message))
         gathers[1](fresh, shard, dist.group.WORLD, key(0, 7, rank), False)
         found[f"{bits} {dtype}"] = sorted(made) == sorted(engine), torch.equal(used, fresh), used, (made, engine)
@@ -109,6 +116,23 @@ def test_a_warm_gather_allocates_no_memory_for_messages_and_has_the_bits_of_fres
     for result in results:
         for name, (as_engine, same, whole, made) in result.items():
             assert as_engine and same and torch.equal(whole, results[0][name][2]), (name, made)
+
+
+def unlike_neighbours(rank: int, workers: int) -> list[float]:
+    """Errors of three tensors that are gathered in int8, each over its largest magnitude: 0.001, 1 and a bias of 0.001."""
+    draws = torch.Generator().manual_seed(rank)
+    parts = [scale * torch.randn(size, generator=draws) for scale, size in ((0.001, 1500), (1.0, 1300), (0.001, 255))]
+    sizes = [part.numel() for part in parts]
+    gather = WeightGather(8, dist.group.WORLD, Meter(rank), 0, 60.0, BufferPool(), sizes)
+    whole = torch.empty(workers * sum(sizes))
+    gather(whole, torch.cat(parts), dist.group.WORLD, key(0, 0, rank), False)
+    found = whole.view(workers, -1)[rank].split(sizes)
+    return [float((one - part).abs().max() / part.abs().max()) for one, part in zip(found, parts, strict=True)]
+
+
+def test_a_tensor_takes_no_noise_from_its_neighbour() -> None:
+    for first, second, bias in on_two("unlike_neighbours"):
+        assert 0 < first <= 1 / 127 and 0 < second <= 1 / 127 and bias == 0
 
 
 def gather_without_one(rank: int, workers: int, bits: int, later: bool, lost: int, how: int, timeout_s: float) -> None:
@@ -198,7 +222,7 @@ def damaged_weights(rank: int, workers: int, guilty: int) -> str:
     plain = codecs.encode
 
     def encode(*args: Any, **more: Any) -> Any:
-        message = torch.as_tensor(plain(*args, **more)).clone()
+        message = torch.as_tensor(plain(*args, **more))
         message[-1] ^= 1
         return message
 

@@ -466,7 +466,8 @@ class UnitAllGather(AllGather):
     def __init__(self, hook: ShardedHook, unit: Unit, number: int, messages: BufferPool) -> None:
         self._hook = hook
         bits, timeout_s = hook.options.gather_bits, hook.options.timeout_s
-        self._gather = WeightGather(bits, unit.shard_group, hook.meter, number, timeout_s, messages)
+        shards = unit.gathered_shards
+        self._gather = WeightGather(bits, unit.shard_group, hook.meter, number, timeout_s, messages, shards)
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Allocate a buffer for FSDP2."""

@@ -101,6 +101,11 @@ class Unit:
         dtype: torch.dtype = self.group.mp_policy.param_dtype or self.group.fsdp_params[0].sharded_param.dtype
         return dtype
 
+    @property
+    def gathered_shards(self) -> list[int]:
+        """Elements of a shard of each tensor, frozen ones too, as FSDP2 gathers them."""
+        return [p._sharded_param_data.numel() for p in self.group.fsdp_params]
+
     @staticmethod
     def shard_of(parameter: Any) -> torch.Tensor:
         """Return this rank's part of a sharded parameter."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from paceline import codecs
 from paceline.codecs import Key
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.integer import Int8
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges.wires.collectives import ALL_GATHER, collective, sent_by_rank
 from paceline.training.exchanges.wires.message_buffers import BufferPool, Buffers
 from paceline.training.exchanges.wires.meter import Meter
@@ -25,7 +28,10 @@ DRAWS = 1 << 48
 class WeightGather:
     """All-gather of the shards of a unit's weights in fewer bits. Every rank gets the same weights, its own shard included.
 
-    A shard with a NaN or an infinity, which int8 cannot represent, becomes all NaN on every rank.
+    In int8 every tensor begins with a block, so that none takes its scale from a neighbour. Tensors whose shard is below a
+    quarter of a block, such as biases and norms, follow the int8 message as they are.
+
+    A shard with a NaN or an infinity, which int8 cannot represent, becomes all NaN on every rank, but for these small tensors.
 
     Over another group than ``shards`` nothing is rounded: FSDP2 gathers there the values that it gathered in fewer bits before
     (``reshard_after_forward`` as a number, ZeRO++'s hpZ).
@@ -37,14 +43,24 @@ class WeightGather:
         number: number of the unit, from 0, those without gradients too: each has separate draws.
         timeout_s: how long a CPU waits for the shard of another rank, whatever timeout the group has.
         pool: memory for messages, of all units: one gathers at a time.
+        tensors: elements of a shard by tensor, in FSDP2's order. Shards of another length, which tensors with extensions of
+            their gathers have, are coded as one tensor.
     """
 
     def __init__(
-        self, bits: int, shards: dist.ProcessGroup, meter: Meter, number: int, timeout_s: float, pool: BufferPool
+        self,
+        bits: int,
+        shards: dist.ProcessGroup,
+        meter: Meter,
+        number: int,
+        timeout_s: float,
+        pool: BufferPool,
+        tensors: Sequence[int] = (),
     ) -> None:
         self.bits, self._meter, self._first, self._pool = bits, meter, DRAWS * (1 + number), pool
         self._ranks = dist.get_process_group_ranks(shards)
         self._codec, self._timeout = Int8(block=BLOCK), timedelta(seconds=timeout_s)
+        self._tensors = tuple(tensors)
 
     def __call__(
         self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key, async_op: bool
@@ -84,31 +100,49 @@ class WeightGather:
             whole.copy_(self._gathered(message, group, buffers))
 
     def _gather_int8(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key) -> None:
+        count = shard.numel()
+        layout = _layout(self._tensors if sum(self._tensors) == count else (count,))
+        coded, small = layout.compressed, layout.total - layout.compressed
+        size = codecs.max_payload_bytes(self._codec, coded) if coded else 0
         with self._pool.lent() as buffers:
-            widened = None if whole.dtype == torch.float32 else buffers.floats(shard.numel(), shard.device)
-            message = self._int8(shard if widened is None else widened.copy_(shard), draws, buffers)
+            message = buffers.take(size + small * shard.element_size(), shard.device)
+            # One buffer for this rank's values and then for those of every rank; none if the shard is coded in place.
+            in_place = shard.dtype == torch.float32 and coded == count
+            values = None if in_place else buffers.floats(coded, shard.device)
+            rest = message[size:].view(shard.dtype)
+            if values is None:
+                self._encode(shard, draws, message)
+            else:
+                _pack(layout, shard, values, rest)
+                self._encode(values, draws, message[:size])
             arrived = self._gathered(message, group, buffers).view(group.size(), -1)
             for rank, part, received in zip(self._ranks, whole.view(group.size(), -1), arrived, strict=True):
-                values: Any = part if widened is None else widened
-                try:
-                    with sent_by_rank(rank):
-                        codecs.decode(received, values, only=(Int8,))
-                except codecs.PayloadError:
-                    if not torch.equal(received, _nan_message(received.numel(), received.device)):
-                        raise
-                    values.fill_(torch.nan)
-                if widened is not None:
-                    part.copy_(widened)
+                self._decode(rank, received[:size], part if values is None else values)
+                if values is not None:
+                    _unpack(layout, values, received[size:].view(shard.dtype), part)
 
-    def _int8(self, values: torch.Tensor, draws: Key, buffers: Buffers) -> torch.Tensor:
-        """Return the message of this rank's shard, or that of NaN if int8 cannot represent it."""
-        room = buffers.take(codecs.max_payload_bytes(self._codec, values.numel()), values.device)
+    def _encode(self, values: torch.Tensor, draws: Key, message: torch.Tensor) -> None:
+        """Write the int8 message of this rank's values, or that of NaN if int8 cannot represent them."""
+        if not values.numel():
+            return
         try:
-            return torch.as_tensor(codecs.encode(self._codec, values, draws, self._first, out=room))
+            codecs.encode(self._codec, values, draws, self._first, out=message)
         except ValueError:
             if bool(values.isfinite().all()):
                 raise
-            return _nan_message(room.numel(), values.device)
+            message.copy_(_nan_message(message.numel(), values.device))
+
+    def _decode(self, rank: int, message: torch.Tensor, values: Any) -> None:
+        """Fill ``values`` from the int8 message of a rank."""
+        if not message.numel():
+            return
+        try:
+            with sent_by_rank(rank):
+                codecs.decode(message, values, only=(Int8,))
+        except codecs.PayloadError:
+            if not torch.equal(message, _nan_message(message.numel(), message.device)):
+                raise
+            values.fill_(torch.nan)
 
     def _gathered(self, message: torch.Tensor, group: dist.ProcessGroup, buffers: Buffers) -> torch.Tensor:
         arrived = buffers.take(group.size() * message.nbytes, message.device).view(message.dtype)
@@ -119,6 +153,29 @@ class WeightGather:
         self._meter.sent_bytes += whole.nbytes - shard.nbytes
         with collective():
             return getattr(dist, ALL_GATHER)(whole, shard, group=group, async_op=True)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1024)
+def _layout(sizes: tuple[int, ...]) -> Layout:
+    """Return the layout of a shard with tensors of these elements."""
+    starts = (sum(sizes[:number]) for number in range(len(sizes)))
+    return Layout([TensorSpec(str(start), (size,), start) for start, size in zip(starts, sizes, strict=True)], (), BLOCK)
+
+
+def _pack(layout: Layout, shard: torch.Tensor, values: torch.Tensor, rest: torch.Tensor) -> None:
+    """Copy the tensors of a shard to the values that are coded, with zeros as padding, and to the rest."""
+    for tensor, start, stop in layout.pieces:
+        here = values[start:stop] if stop <= layout.compressed else rest[start - layout.compressed : stop - layout.compressed]
+        here.copy_(shard[tensor.offset : tensor.offset + tensor.elements])
+    for start, stop in layout.gaps:
+        values[start:stop] = 0
+
+
+def _unpack(layout: Layout, values: torch.Tensor, rest: torch.Tensor, shard: torch.Tensor) -> None:
+    """Copy decoded values and the rest to their places in a shard; inverts ``_pack``."""
+    for tensor, start, stop in layout.pieces:
+        here = values[start:stop] if stop <= layout.compressed else rest[start - layout.compressed : stop - layout.compressed]
+        shard[tensor.offset : tensor.offset + tensor.elements].copy_(here)
 
 
 def _nan_message(size: int, device: torch.device) -> torch.Tensor:

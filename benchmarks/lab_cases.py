@@ -145,12 +145,14 @@ def predicted(
     overlap: bool,
     at_most: float = math.inf,
     codec_cores: float = 0.0,
+    hop_s: float = 0.0,
 ) -> Prediction:
     """The step that Paceline predicts: paced compute, the link's datasheet rate, codecs on this machine's shared cores.
 
     Nothing of the exchange is measured; only what this machine's processors are worth together. ``torch:`` hooks are
     predicted as what they send. With ``codec_at`` nic the codec is in a card, ``case["card"]``. ``at_most`` is what this
     machine's cores carry for each host, in bytes/s; ``codec_cores`` what a codec has of them, by default an equal part.
+    ``hop_s`` is the measured time of a small message between two hosts, 0 for the assumption of the link's kind.
     """
     name = {"torch:dense": "dense", "torch:fp16": "bf16", "torch:bf16": "bf16"}.get(case["compression"], case["compression"])
     options = dict(case.get("options", {}))
@@ -158,6 +160,9 @@ def predicted(
     where = make_cluster(CPU, 1, hosts, link)
     rate = where.network.bandwidth
     where = where.changed(network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
+    if hop_s:
+        latency = replace(where.network.latency, value=hop_s, source="measured: a small all-gather between all hosts")
+        where = where.changed(network=replace(where.network, latency=latency))
     if case.get("codec_at") == "nic":
         where = where.changed(nic=nic(case.get("card", "")))
     strategy = Strategy.of(

@@ -4,7 +4,8 @@
 
 Every case trains the same network from the same weights on the same samples. Training, codecs, sockets and shaped links are
 real. A sleep in the forward pass stands for an accelerator's compute. The predictions know a step of workers that exchange
-nothing, the link's nominal rate, and the bytes that a strategy sends; no row of the lab is fitted.
+nothing, plain and each under FSDP2 by itself; the link's nominal rate; the time of a small message between hosts; and the bytes
+that a strategy sends. No row of the lab is fitted.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ COLUMNS = (
     "bucket_bytes",
     "steps",
     "compute_s",
+    "hop_s",
     "step_s",
     "step_low_s",
     "step_high_s",
@@ -46,7 +48,7 @@ COLUMNS = (
     "loss",
 )
 CAPTION = "emulated: a sleep stands for compute; training, exchange and {hosts} shaped links are real"
-ALONE = {"sharding": "alone", "compression": "dense", "exchange": ""}
+ALONE = [{"sharding": "alone", "compression": "dense", "exchange": "", "under": under} for under in ("", "zero2", "zero3")]
 
 
 def cases() -> list[dict[str, Any]]:
@@ -58,7 +60,7 @@ def cases() -> list[dict[str, Any]]:
         for compression, exchange in compressed
     ]
     return [
-        ALONE,
+        *ALONE,
         {"sharding": "ddp", "compression": "dense", "exchange": ""},
         *every,
         *({"sharding": "zero3", "compression": "int8", "exchange": "sharded", "gather_bits": bits} for bits in (16, 8)),
@@ -86,19 +88,20 @@ def measure(link: str, o: argparse.Namespace) -> list[dict[str, Any]]:
         "bucket_bytes": o.bucket_bytes,
     }
     with lab_cases.cluster(o.hosts, link) as on:
-        outcomes = lab_cases.run(on, spec, cases()[: o.cases], script="sharded_rank.py")
-    compute = outcomes[0]["step_s"]
-    return [row(case, link, compute, table, o) for case in outcomes[1:]]
+        outcomes = lab_cases.run(on, spec, cases()[: o.cases + len(ALONE)], script="sharded_rank.py")
+    alone = {case["under"] or "ddp": case for case in outcomes[: len(ALONE)]}
+    return [row(case, link, alone[case["sharding"]], table, o) for case in outcomes[len(ALONE) :]]
 
 
-def row(case: Mapping[str, Any], link: str, compute: float, table: Workload, o: argparse.Namespace) -> dict[str, Any]:
-    """One case beside its prediction."""
+def row(case: Mapping[str, Any], link: str, alone: Mapping[str, Any], table: Workload, o: argparse.Namespace) -> dict[str, Any]:
+    """One case beside its prediction, which knows the same worker ``alone``."""
+    compute, hop = alone["step_s"], alone["hop_s"]
     choices = {name: case.get(name, 0) for name in ("gather_bits", "shard_devices")}
     strategy = {"sharding": case["sharding"], **choices, "bucket_bytes": o.bucket_bytes}
     if case["sharding"] == "ddp":
         strategy = {}
     # The sleep is in the forward pass, and a backward pass on the host is too short to hide an exchange.
-    guess = lab_cases.predicted(table, o.hosts, link, {**case, "local": strategy}, compute, 0.0, overlap=False)
+    guess = lab_cases.predicted(table, o.hosts, link, {**case, "local": strategy}, compute, 0.0, overlap=False, hop_s=hop)
     found = {
         "model": o.model,
         "data": o.data.partition(":")[0],
@@ -107,15 +110,16 @@ def row(case: Mapping[str, Any], link: str, compute: float, table: Workload, o: 
         **choices,
         "bucket_bytes": o.bucket_bytes,
         "compute_s": compute,
+        "hop_s": hop,
         "predicted_s": guess.step_time_s,
         "predicted_low_s": guess.low_s,
         "predicted_high_s": guess.high_s,
         "error": guess.step_time_s / case["step_s"] - 1,
         "within": int(guess.low_s <= case["step_s"] <= guess.high_s),
         "predicted_bytes": guess.wire_bytes_per_device,
-        **{name: case[name] for name in COLUMNS if name in case},
+        **{name: case[name] for name in COLUMNS if name in case and name != "hop_s"},
     }
-    return {name: round(value, 5) if isinstance(value, float) else value for name, value in found.items()}
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in found.items()}
 
 
 def main() -> None:

@@ -16,14 +16,17 @@ from link_bytes import sent_bytes
 from local_rank import Paced, batches
 from rank_cases import run_cases
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import paceline
 from paceline import models
 from paceline.strategy import Strategy
+from paceline.strategy.sharding import SHARDINGS
 from paceline.training.runs.data import Dataset
-from paceline.training.runs.shard import shard
+from paceline.training.runs.shard import shard, unit_modules
 
 
 def run(case: dict[str, Any], spec: dict[str, Any], data: Dataset) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def run(case: dict[str, Any], spec: dict[str, Any], data: Dataset) -> dict[str, 
     model: nn.Module = Paced(models.build(spec["model"]), spec["pace_s"])
     hook: Any = None
     if case["sharding"] == "alone":
-        trained = model
+        trained = by_itself(model, spec["bucket_bytes"], case["under"]) if case["under"] else model
     elif case["sharding"] == "ddp":
         trained = DistributedDataParallel(model)
         hook = paceline.attach(trained, case["compression"], exchange=case["exchange"], seed=spec["seed"])
@@ -79,7 +82,30 @@ def run(case: dict[str, Any], spec: dict[str, Any], data: Dataset) -> dict[str, 
         "metered_bytes": int(busiest[1]),
         "loss": float(loss),
         "steps": len(seconds),
+        "hop_s": hop_s() if case["sharding"] == "alone" else 0.0,
     }
+
+
+def by_itself(model: nn.Module, bucket_bytes: int, sharding: str) -> nn.Module:
+    """Shard a model over this rank alone, in the units of ``shard``: FSDP2's own work on the host, and no exchange."""
+    alone = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("workers", "own"))["own"]
+    for modules in unit_modules(model, bucket_bytes):
+        whole = modules if len(modules) > 1 else modules[0]
+        fully_shard(whole, mesh=alone, reshard_after_forward=SHARDINGS[sharding].gathers_again)
+    return model
+
+
+def hop_s(calls: int = 50) -> float:
+    """Return the seconds of one message of a small all-gather, of which each rank waits for one after another."""
+    mine, every = torch.zeros(1, dtype=torch.float32), torch.zeros(dist.get_world_size(), dtype=torch.float32)
+    seconds: list[float] = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        dist.all_gather_into_tensor(every, mine)
+        seconds.append(time.perf_counter() - start)
+    found = torch.tensor(statistics.median(seconds), dtype=torch.float64)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    return float(found) / (dist.get_world_size() - 1)
 
 
 if __name__ == "__main__":

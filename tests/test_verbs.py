@@ -40,6 +40,7 @@ PUBLIC = {
     "Muon",
     "OneBitAdam",
     "OneBitLamb",
+    "Peers",
     "PayloadError",
     "ReplicasDiverged",
 }

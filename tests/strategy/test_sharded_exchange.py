@@ -11,6 +11,8 @@ from paceline.strategy.sharded_exchange import check_to_owners, usual_exchange
 USUAL = {
     "dense": ("allreduce", "allreduce"),
     "bf16": ("allreduce", "allreduce"),
+    "bf16-coded": ("sharded", "sharded"),
+    "fp8": ("sharded", "sharded"),
     "terngrad": ("sharded", "sharded"),
     "inceptionn": ("ring", "ring"),
     "inceptionn-scaled": ("sharded", "sharded"),

@@ -144,7 +144,8 @@ def test_an_instance_brings_its_devices_and_its_network() -> None:
 @pytest.mark.parametrize("name", [word for word, item in OF_STRATEGY.items() if item.values.counted and not item.values.least])
 def test_a_number_whose_default_is_0_may_go_back_to_it(name: str) -> None:
     choices = {"sharding": "zero1", "pipeline": 2, "precision": "fp16", "recompute": "full"}
-    choices = {"sync_every": 4} if name == "sync-delay" else choices
+    choices = {"sync_every": 4} if name in ("sync-delay", "worker-devices") else choices
+    choices = {"sync_every": 4, "round_deadline_s": 5.0} if name == "max-age" else choices
     choices |= {"offload": "activations"} if name == "offload-layers" else {}
     given = 16 if name.endswith("bits") else 2
     before = Strategy.of(world_size=16, global_batch_size=64, **choices, **{OF_STRATEGY[name].name: given})

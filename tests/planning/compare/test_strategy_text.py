@@ -27,7 +27,7 @@ def test_a_choice_that_is_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("compression=zip", "unknown compression 'zip'; legal: dense, bf16, terngrad"),
+        ("compression=zip", "unknown compression 'zip'; legal: dense, bf16, bf16-coded, terngrad"),
         ("precision=fp9", "unknown precision 'fp9'"),
         ("optimizer=adan", "did you mean adam"),
         ("nodes", facts("nodes", "no value", "nodes=4")),

@@ -136,13 +136,18 @@ def one_bit(rank: int, workers: int, kinds: list[str]) -> dict[str, Any]:
     return seen
 
 
-def signs(x: np.ndarray) -> np.ndarray:
-    """Each block's mean magnitude with the sign of each element."""
-    out = np.empty_like(x)
+def signs(x: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """The mean magnitude of each block's ``real`` elements with the sign of each element; 0 in the padding."""
+    out = np.zeros_like(x)
     for start in range(0, x.size, BLOCK):
-        part = x[start : start + BLOCK]
-        out[start : start + BLOCK] = np.where(np.signbit(part), -1, 1) * np.abs(part).mean()
+        part, own = x[start : start + BLOCK], real[start : start + BLOCK]
+        out[start : start + BLOCK] = np.where(np.signbit(part), -1, 1) * np.abs(part[own]).mean() * own
     return out
+
+
+def in_blocks(parts: list[np.ndarray]) -> np.ndarray:
+    """Tensors one after another, each from the beginning of a block on."""
+    return np.concatenate([np.pad(part.ravel(), (0, -part.size % BLOCK)) for part in parts])
 
 
 def simulated(kind: str, workers: int) -> list[list[np.ndarray]]:
@@ -154,8 +159,9 @@ def simulated(kind: str, workers: int) -> list[list[np.ndarray]]:
     v, fresh = [np.zeros(p.shape) for p in parameters], [np.zeros(0)] * len(m)
     c, r = [None] * len(m), [1.0] * len(m)
     large = [i for i, p in enumerate(parameters) if p.numel() >= SMALL]
-    count = sum(parameters[i].numel() for i in large)
-    size = -(-count // (workers * 64)) * 64
+    real = in_blocks([np.ones(parameters[i].numel(), bool) for i in large])
+    count = real.size
+    size = -(-count // (workers * BLOCK)) * BLOCK
     shards = [slice(min(w * size, count), min((w + 1) * size, count)) for w in range(workers)]
     errors = [np.zeros(count) for _ in range(workers)]
     rows: list[list[np.ndarray]] = []
@@ -175,22 +181,22 @@ def simulated(kind: str, workers: int) -> list[list[np.ndarray]]:
         else:
             local = [[BETAS[0] * a + (1 - BETAS[0]) * o[i] for i, a in enumerate(m)] for o in own]
             m = [np.mean([of[i] for of in local], axis=0) for i in range(len(m))]
-            with_errors = [np.concatenate([of[i].ravel() for i in large]) + e for of, e in zip(local, errors, strict=True)]
+            with_errors = [in_blocks([of[i] for i in large]) + e for of, e in zip(local, errors, strict=True)]
             mean = np.empty(count)
             for owner, shard in enumerate(shards):
                 total = with_errors[owner][shard].copy()
                 for rank in range(workers):
                     if rank != owner:
-                        sent = signs(with_errors[rank][shard])
+                        sent = signs(with_errors[rank][shard], real[shard])
                         errors[rank][shard] = with_errors[rank][shard] - sent
                         total += sent
-                pulled = signs(total)
+                pulled = signs(total, real[shard])
                 errors[owner][shard] = total - pulled
                 mean[shard] = pulled / workers
             at = 0
             for i in large:
                 m[i] = mean[at : at + m[i].size].reshape(m[i].shape)
-                at += m[i].size
+                at += -(-m[i].size // BLOCK) * BLOCK
         steps_of_v = min(step + 1, FREEZE)
         for i, p in enumerate(parameters):
             w = p.detach().numpy()

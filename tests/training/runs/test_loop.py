@@ -30,12 +30,14 @@ from paceline.training.runs.starting_model import mixed_seed
 
 @pytest.mark.parametrize("name", [name for name, of in OPTIMIZERS.items() if of.trained])
 def test_an_optimizer_has_the_options_of_its_description(name: str) -> None:
-    optimizer = make_optimizer(name, [nn.Parameter(torch.ones(2))], 0.125)
+    weight = nn.Parameter(torch.ones(2, 2))
+    parameters = [("first.weight", weight), ("head.weight", nn.Parameter(torch.ones(2, 2)))] if name == "muon" else [weight]
+    optimizer = make_optimizer(name, parameters, 0.125)
     assert optimizer.param_groups[0]["lr"] == 0.125
     options = options_of(optimizer)
     assert OPTIMIZERS[name].options.items() <= options.items()
     assert ("beta1" in options) == ("beta2" in options) == (OPTIMIZERS[name].state_words == 2)
-    other = make_optimizer(name, [nn.Parameter(torch.ones(2))], 0.125, options={"weight_decay": 0.25})
+    other = make_optimizer(name, parameters, 0.125, options={"weight_decay": 0.25})
     assert options_of(other) == {**options, "weight_decay": 0.25}
 
 

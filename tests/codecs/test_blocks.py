@@ -102,6 +102,7 @@ def test_the_largest_magnitude_has_the_largest_code_whatever_the_draw(levels):
         assert (quantize(peak[:, None], peak, levels, np.full((peak.size, 1), draw, np.uint32)) == levels).all()
 
 
+@pytest.mark.everyday("0.77-127", f"{2.0**-40}-7")
 @pytest.mark.parametrize("levels", [127, 7])
 @pytest.mark.parametrize("value", [0.77, 0.5, 1.0 - 2.0**-24, 1e-3, 3e-8, 2.0**-40])
 def test_the_mean_over_every_possible_draw_is_exact(levels, value):

@@ -137,11 +137,12 @@ def row(
         "tokens": case["steps"] * o.batch * o.hosts * SIZES[o.size]["context"],
         "compute_s": compute,
         "predicted_bytes": guess.wire_bytes_per_device * case["steps"],
-        **{n: case[n] for n in ("socket_bytes", "metered_bytes", "train_loss", "loss")},
+        **{n: case[n] for n in ("metered_bytes", "train_loss", "loss")},
         "fewer_bytes": round(dense / case["metered_bytes"], 1) if dense else "",
     }
-    if link != "loopback":  # whose rate nobody knows
+    if link != "loopback":  # whose rate nobody knows, and which carries the bytes of all workers
         found |= {
+            "socket_bytes": case["socket_bytes"],
             "predicted_s": guess.step_time_s,
             "predicted_low_s": guess.low_s,
             "predicted_high_s": guess.high_s,

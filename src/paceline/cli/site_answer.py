@@ -10,9 +10,8 @@ from paceline.cli.arguments.prediction_inputs import Inputs
 from paceline.cli.arguments.site_arguments import parse_bandwidths, parse_latency, parse_sites
 from paceline.errors import UserError
 from paceline.planning.compare.site_map import BANDWIDTHS, EVERY, site_map
-from paceline.planning.compare.site_table import site_table
+from paceline.planning.compare.site_table import further_by_method, site_table
 from paceline.prediction import StepPredictor
-from paceline.prediction.learning.local_loss import further_of
 from paceline.reporting.text.screen import Screen
 from paceline.reporting.text.site_text import map_screen, table_screen
 
@@ -55,11 +54,11 @@ def site_answer(
     if o.mtbf:
         raise UserError("--mtbf with a map", "give one number of --sites and one --bandwidth")
     answer = site_map(*inputs, bandwidths=bandwidths, sites=sites, sync_every=every, latency_s=latency, predictor=model)
-    further = {n: further_of(workload, n, every) for n in sites}
+    further = {n: further_by_method(workload, inputs[2], n, every) for n in sites}
     screen = map_screen(answer, further)
     if o.picture:
         from paceline.reporting.figures.site_figures import write_picture
 
         screen = screen.writing(f"picture: {write_picture(answer, further, o.picture)}")
-    factors = {str(n): None if known is None else [known.low, known.high] for n, known in further.items()}
+    factors = {str(n): {name: [known.low, known.high] for name, known in of.items()} for n, of in further.items()}
     return {**answer.to_json(), "further_tokens": factors}, screen

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from paceline.hardware import Cluster
-from paceline.planning.compare.site_table import site_table
+from paceline.planning.compare.site_table import further_by_method, site_table
 from paceline.planning.failures.failures import Failures
 from paceline.planning.failures.local_goodput import SiteFailures
-from paceline.prediction.learning.local_loss import further_of
+from paceline.prediction.learning.local_loss import further_tokens
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 
@@ -32,9 +32,13 @@ def test_the_fastest_is_first_with_its_bytes_and_its_goodput() -> None:
     assert by_name["diloco"].goodput == case.peers() > by_name["dense"].goodput
     without = site_table(GPT2, SITE, ALONE, sites=4, bandwidth=1e9 / 8)
     assert all(math.isnan(o.goodput) for o in without.outcomes)
-    assert without.to_json()["methods"][0]["goodput"] is None
+    first = without.to_json()["methods"][0]
+    assert first["goodput"] is None and first["method"] == "sparseloco"
+    assert first["further_tokens"] is None and "SparseLoCo report" in first["published"]
+    assert [o.method.name for o in without.outcomes if o.further] == ["diloco"]
+    assert by_name["dense"].finding is None
 
 
 def test_laws_of_language_models_hold_for_no_other_network() -> None:
-    assert further_of(GPT2, 2, 30) is not None
-    assert further_of(Workload.named("resnet-50"), 2, 30) is None
+    assert further_by_method(GPT2, ALONE, 2, 30) == {"diloco": further_tokens(GPT2.num_parameters, 2, 30)}
+    assert further_by_method(Workload.named("resnet-50"), ALONE, 2, 30) == {}

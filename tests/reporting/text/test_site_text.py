@@ -31,17 +31,23 @@ def known(most: float) -> FurtherTokens:
     return FurtherTokens(0.01, 0.02, 1.0, most, 2, "arXiv")
 
 
+def diloco(most: float) -> dict[str, FurtherTokens]:
+    return {"diloco": known(most)}
+
+
 def test_a_map_shows_the_fastest_with_its_share_and_where_local_steps_win() -> None:
-    text = map_screen(MAP, {2: known(1.3)}).text()
+    text = map_screen(MAP, {2: diloco(1.3)}).text()
     assert "D 50%" in text and "D 67%" in text and ". 100%" in text
     assert "int8: no room" in text and "Does not fit the memory of a device: diloco." in text
-    assert "0% to 30%" in text
+    assert "at most 30%" in text and "DiLoCo alone" in text
+    assert "unknown here, not zero, for all local steps" in " ".join(map_screen(MAP, {2: {}}).text().split())
 
 
 def test_the_bandwidth_where_local_steps_win_is_between_two_of_the_map() -> None:
-    assert wins(MAP, 2, None).startswith("<") and wins(MAP, 2, None).endswith("?")
-    assert wins(MAP, 2, known(60.0)) == "nowhere"
-    assert wins(MAP, 2, known(float("inf"))) == "unknown"
+    assert wins(MAP, 2, {}).startswith("<") and wins(MAP, 2, {}).endswith("?")
+    assert wins(MAP, 2, diloco(60.0)) == "nowhere"
+    assert wins(MAP, 2, diloco(float("inf"))) == "unknown"
+    assert wins(MAP, 2, {"streaming": known(1.0)}) == "nowhere", "a law of a method that is not in the map"
     # log-linear between 10 Gb/s, where dense takes 10 / 1.5, and 100 Gb/s, where it takes 1 / 1.2
     share = np.log(10 / 1.5 / 1.01) / (np.log(10 / 1.5 / 1.01) - np.log(1 / 1.2 / 1.01))
     assert np.isclose(MAP.local_below(2), 10 * GB * 10**share)

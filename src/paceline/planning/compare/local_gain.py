@@ -11,7 +11,7 @@ from paceline.hardware import Cluster
 from paceline.planning.compare.site_map import EVERY
 from paceline.planning.compare.site_methods import SITE_METHODS
 from paceline.prediction import Prediction, StepPredictor
-from paceline.prediction.learning.local_loss import further_of
+from paceline.prediction.learning.local_loss import finding_of, further_of
 from paceline.strategy import Parallelism, Strategy
 from paceline.strategy.recompute import FULL_RECOMPUTE
 from paceline.strategy.sharding import ZERO3
@@ -29,42 +29,58 @@ WORTH = 1.05
 def local_gain(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: StepPredictor, now: Prediction) -> str:
     """Describe the speedup of local steps, each node a worker; empty without one, and where they cannot run.
 
-    It is for an equal loss, with the range of further tokens of published laws. Without a law it is for equal samples alone.
+    The fastest is named for equal samples. The speedup to an equal loss, with the range of further tokens of published laws, is
+    that of a method for which a law holds.
     """
     nodes = cluster.num_nodes
     if nodes == 1 or now.exposed_comm_s < WAITS * now.step_time_s or not cluster.even or strategy.sync_every > 1:
         return ""
-    fitting: dict[str, Prediction] = {}
+    fitting: dict[str, tuple[Strategy, Prediction]] = {}
     for site in _of_one_node(strategy, cluster):
         if not fitting:
             fitting = _fitting(workload, cluster, site, predictor)
     if not fitting:
         return ""
-    name = min(fitting, key=lambda method: fitting[method].step_time_s)
-    ratio = now.step_time_s / fitting[name].step_time_s
-    known = further_of(workload, nodes, EVERY)
-    least = ratio / known.high if known else ratio
-    if least < WORTH:
+    name = min(fitting, key=lambda method: fitting[method][1].step_time_s)
+    strategy_of_fastest, fastest = fitting[name]
+    if now.step_time_s < WORTH * fastest.step_time_s:
         return ""
-    taken = f"{format_seconds(fitting[name].step_time_s)} a step instead of {format_seconds(now.step_time_s)}"
+    taken = f"{format_seconds(fastest.step_time_s)} a step instead of {format_seconds(now.step_time_s)}"
     how = f"local steps ({name}, an exchange every {EVERY} steps, each node a worker): {taken}"
-    if known is None:
-        return f"{how}; how many more samples they need is unknown (paceline whatif --sites)"
-    most = ratio / known.low
+    gains = [gain for method in fitting if (gain := _to_equal_loss(workload, method, *fitting[method], now))]
+    if further_of(workload, strategy_of_fastest) is None:
+        finding = finding_of(workload, strategy_of_fastest)
+        published = f", {finding.brief}" if finding else ""
+        gains = [f"how many more samples they need is unknown{published}", *gains]
+    elif not gains:
+        return ""
+    return f"{'; '.join((how, *gains))} (paceline whatif --sites)"
+
+
+def _to_equal_loss(workload: Workload, name: str, strategy: Strategy, step: Prediction, now: Prediction) -> str:
+    """Describe the speedup of a method to an equal loss; empty without a law, and without a gain by it."""
+    known = further_of(workload, strategy)
+    ratio = now.step_time_s / step.step_time_s
+    if known is None or ratio / known.high < WORTH:
+        return ""
+    least, most = ratio / known.high, ratio / known.low
     times = f"{least:.3g}" if f"{least:.2g}" == f"{most:.2g}" else f"{least:.3g} to {most:.3g}"
-    return f"{how}; {times} times as fast to an equal loss by published laws (paceline whatif --sites)"
+    return f"{name}: {times} times as fast to an equal loss by published laws"
 
 
-def _fitting(workload: Workload, cluster: Cluster, site: Strategy, predictor: StepPredictor) -> dict[str, Prediction]:
-    """Return the steps of local steps that fit, by method, with the strategy of one node alone."""
-    found: dict[str, Prediction] = {}
+def _fitting(
+    workload: Workload, cluster: Cluster, site: Strategy, predictor: StepPredictor
+) -> dict[str, tuple[Strategy, Prediction]]:
+    """Return the local steps that fit, by method, each with its strategy. ``site``: the strategy of one node alone."""
+    found: dict[str, tuple[Strategy, Prediction]] = {}
     for method in SITE_METHODS:
         if not method.local or method.choices.get("optimizer", site.optimizer) != site.optimizer:
             continue
         with suppress(UserError):
-            step = predictor.step(workload, cluster, method.on_sites(site, cluster.num_nodes, EVERY))
+            together = method.on_sites(site, cluster.num_nodes, EVERY)
+            step = predictor.step(workload, cluster, together)
             if step.fit == "fits":
-                found[method.name] = step
+                found[method.name] = together, step
     return found
 
 

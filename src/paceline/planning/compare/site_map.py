@@ -85,20 +85,22 @@ class SiteMap(Tabular):
         taken: Array = np.take_along_axis(self.step_s, method[np.newaxis], axis=0)[0]
         return np.minimum(1.0, self.alone_s / taken)
 
-    def local_below(self, sites: int, samples: float = 1.0) -> float:
+    def local_below(self, sites: int, samples: Mapping[str, float] | None = None) -> float:
         """Return the bandwidth below which local steps beat gradients in every step: 0 if nowhere, inf on the whole map.
 
         Between two bandwidths of the map the ratio of both steps is a power of the bandwidth.
 
         Args:
-            samples: factor on the samples that local steps need.
+            samples: factor on the samples, by name of the local steps that count; None: 1 for all of them.
         """
         at = self.sites.index(sites)
         local = np.array([method.local for method in self.methods])
         if local.all() or not local.any():
             return math.inf if local.all() else 0.0
         known = np.where(np.isnan(self.step_s[:, at]), np.inf, self.step_s[:, at])
-        gain = np.log(known[~local].min(axis=0)) - np.log(known[local].min(axis=0)) - math.log(samples * (1 + PLAIN))
+        factors = [1.0 if samples is None else samples.get(method.name, math.inf) for method in self.methods]
+        taken = (known * np.array(factors)[:, np.newaxis])[local].min(axis=0) * (1 + PLAIN)
+        gain = np.log(known[~local].min(axis=0)) - np.log(taken)
         wins = np.flatnonzero(gain > 0)
         if not len(wins):
             return 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,18 +16,20 @@ from paceline.planning.failures.failures import Failures
 from paceline.planning.failures.local_goodput import SiteFailures
 from paceline.prediction import ORDINARY, Prediction, StepPredictor
 from paceline.prediction.exchange.exchange_plan import exchange_plan
-from paceline.prediction.learning.local_loss import FurtherTokens, further_of, sources
+from paceline.prediction.learning.local_loss import Finding, FurtherTokens, finding_of, further_of, law_range, sources
 from paceline.prediction.step.worker_step import sent_bytes
 from paceline.strategy import Strategy
 from paceline.tabular import Row, Tabular
 from paceline.workload.table import Workload
 
-Further = Mapping[int, FurtherTokens | None]
-"""Further tokens of local steps by number of sites; None where no law was published."""
+Further = Mapping[int, Mapping[str, FurtherTokens]]
+"""Further tokens by number of sites and by name of the method, of those for which a law was published."""
 TokensOfLaws = FurtherTokens
 """Further tokens where laws were published."""
 LAWS = sources
 """Function that returns the sources of the laws of loss by tokens."""
+LAW_RANGE = law_range
+"""Function that describes where the laws hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,8 @@ class MethodOutcome:
         computing: share of time computing: the step of a site alone over this step.
         site_bytes: bytes that a site sends to others in a step, on average over local steps (``between_bytes``).
         goodput: share of the sites' time whose steps stay in the trained model; NaN without a rate of failures.
+        further: further tokens to an equal loss; None where no law was published.
+        finding: what the method's authors found on its loss; None for gradients in every step.
     """
 
     method: SiteMethod
@@ -44,6 +49,8 @@ class MethodOutcome:
     computing: float
     site_bytes: float
     goodput: float
+    further: FurtherTokens | None = None
+    finding: Finding | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +60,6 @@ class SiteTable(Tabular):
     Attributes:
         alone: prediction of a site without others.
         bandwidth: bytes/s of a site in one direction.
-        further: further tokens of local steps to an equal loss; None where no law was published.
         impossible: why a method cannot run, by its name.
     """
 
@@ -62,7 +68,6 @@ class SiteTable(Tabular):
     bandwidth: float
     sync_every: int
     outcomes: tuple[MethodOutcome, ...]
-    further: FurtherTokens | None
     impossible: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> tuple[Row, ...]:
@@ -82,21 +87,39 @@ class SiteTable(Tabular):
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a plain dict."""
-        further = self.further
         return {
             "alone": self.alone.to_json(),
             "sites": self.sites,
             "bandwidth_bytes_per_s": self.bandwidth,
             "sync_every": self.sync_every,
             "methods": [
-                {**row, "goodput": None if math.isnan(row["goodput"]) else row["goodput"], "prediction": o.prediction.to_json()}
+                {
+                    **row,
+                    "goodput": None if math.isnan(row["goodput"]) else row["goodput"],
+                    "further_tokens": None if o.further is None else {name: getattr(o.further, name) for name in _OF_LAW},
+                    "published": "" if o.finding is None else f"{o.finding.said} ({o.finding.source})",
+                    "prediction": o.prediction.to_json(),
+                }
                 for row, o in zip(self.rows(), self.outcomes, strict=True)
             ],
-            "further_tokens": None
-            if further is None
-            else {name: getattr(further, name) for name in ("loss_low", "loss_high", "low", "high", "workers", "source")},
             "impossible": dict(self.impossible),
         }
+
+
+_OF_LAW = ("loss_low", "loss_high", "low", "high", "workers", "source")
+
+
+def further_by_method(
+    workload: Workload, strategy: Strategy, sites: int, sync_every: int, methods: Sequence[SiteMethod] = SITE_METHODS
+) -> dict[str, FurtherTokens]:
+    """Return the further tokens of the methods for which a law was published, by name. ``strategy``: of one site alone."""
+    found: dict[str, FurtherTokens] = {}
+    for method in methods:
+        with suppress(UserError):
+            known = further_of(workload, method.on_sites(strategy, sites, sync_every)) if method.local else None
+            if known is not None:
+                found[method.name] = known
+    return found
 
 
 def site_table(
@@ -133,8 +156,18 @@ def site_table(
         goodput = _goodput(method, p, site, sites, sync_every, failures)
         sent = between_bytes(workload, cluster, strategies[method.name], (alone, p))
         computing = min(1.0, alone.step_time_s / p.step_time_s)
-        outcome = MethodOutcome(method=method, prediction=p, computing=computing, site_bytes=sent, goodput=goodput)
-        outcomes.append(outcome)
+        local = strategies[method.name] if method.local else None
+        outcomes.append(
+            MethodOutcome(
+                method=method,
+                prediction=p,
+                computing=computing,
+                site_bytes=sent,
+                goodput=goodput,
+                further=further_of(workload, local) if local else None,
+                finding=finding_of(workload, local) if local else None,
+            )
+        )
     if not outcomes:
         raise UserError(f"no method runs on these sites: {next(iter(impossible.values()))}", "give another network or site")
     return SiteTable(
@@ -143,7 +176,6 @@ def site_table(
         bandwidth=bandwidth,
         sync_every=sync_every,
         outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.prediction.step_time_s)),
-        further=further_of(workload, sites, sync_every),
         impossible=impossible,
     )
 

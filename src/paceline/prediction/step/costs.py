@@ -82,6 +82,17 @@ def slowest(workers: int, efficiency: Efficiency) -> float:
     return 1 + efficiency.straggler_spread * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
 
 
+def slowest_in_round(within: int, workers: int, efficiency: Efficiency, work_s: T, late_s: float) -> T:
+    """Return ``slowest`` of workers that wait at most ``late_s`` in a step for those outside their own group.
+
+    Args:
+        within: devices of a group, which wait for each other in every step.
+        work_s: seconds of the passes of a step.
+    """
+    most, own = slowest(workers, efficiency), slowest(within, efficiency)
+    return own + np.minimum(most - own, late_s / work_s)
+
+
 def update_seconds(
     workload: Workload,
     strategy: Strategy,

@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.planning.compare.site_map import SiteMap
-from paceline.planning.compare.site_table import Further, TokensOfLaws
+from paceline.planning.compare.site_table import Further
 from paceline.reporting.figures.report_figures import canvas, check_format, light, save
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FAINT = {"sparseloco": 0.35, "muloco": 0.35}
 """Opacity of the methods whose colour is strong."""
 SHARES = (0.5, 0.8, 0.9, 0.95)
 """Shares of time computing that have a contour."""
-WINS = "local steps win to its left,\nto an equal loss"
+WINS = "DiLoCo wins to its left,\nto an equal loss"
 SIZE = (7.6, 3.9)
 
 
@@ -62,7 +62,7 @@ def _draw(figure: Figure, answer: SiteMap, further: Further, palette: Mapping[st
     if min(answer.computing.shape) > 1:
         lines = axes.contour(speed, sites, answer.most_computing, levels=SHARES, colors=[palette["ink"]], linewidths=1.1)
         axes.clabel(lines, fmt=lambda share: f"{share:.0%} computing", fontsize=7.5)
-    least = [(answer.local_below(n, known.high), at) for n, at, known in _known(answer, further)]
+    least = [(answer.local_below(n, known), at) for n, at, known in _known(answer, further)]
     ends = [(np.log10(w * 8 / 1e9) if w else -9.0, at) for w, at in least if w < np.inf]
     if ends:
         axes.plot(*zip(*ends, strict=True), color=palette["ink"], linestyle="--", marker="o", markersize=4, label=WINS)
@@ -74,7 +74,7 @@ def _draw(figure: Figure, answer: SiteMap, further: Further, palette: Mapping[st
     axes.set_xlabel("bandwidth of a site in one direction, Gb/s")
     axes.set_ylabel("sites")
     site = f"{answer.site.world_size} {answer.site.device.name}"
-    axes.set_title(f"{answer.workload}, sites of {site}: method to take, {answer.sync_every} local steps")
+    axes.set_title(f"{answer.workload}, sites of {site}: method to take for equal samples, {answer.sync_every} local steps")
     patches: list[Artist] = [
         Patch(
             facecolor=palette[COLOURS.get(answer.methods[k].name, "other-soft")],
@@ -90,11 +90,11 @@ def _draw(figure: Figure, answer: SiteMap, further: Further, palette: Mapping[st
     axes.legend(handles=patches, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _known(answer: SiteMap, further: Further) -> Iterator[tuple[int, float, TokensOfLaws]]:
-    """Yield each number of sites that the laws cover, with its place on the axis."""
+def _known(answer: SiteMap, further: Further) -> Iterator[tuple[int, float, dict[str, float]]]:
+    """Yield each number of sites that the laws cover, with its place on the axis and the factors on the tokens by method."""
     for sites in answer.sites:
-        known = further.get(sites)
-        if known is not None and np.isfinite(known.high):
+        known = {name: law.high for name, law in further.get(sites, {}).items() if np.isfinite(law.high)}
+        if known:
             yield sites, float(np.log2(sites)), known
 
 

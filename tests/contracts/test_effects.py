@@ -54,6 +54,7 @@ VALUES: dict[str, tuple[object, ...]] = {
     "outer_momentum": (0.0,),
     "mixing": (0.25,),
     "worker_devices": (2,),
+    "round_deadline_s": (0.0,),
     "global_batch_size": (128,),
     "codec_at": ("host", "nic"),
     "update": ("fused", "in_backward"),

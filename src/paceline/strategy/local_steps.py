@@ -188,7 +188,7 @@ class LocalSteps:
         ),
         title="late peers are left out after {value:g} s",
         source="Douillard et al. 2026, arXiv:2604.21428 (grace window); torchft 0.2.0 (join timeout of a quorum)",
-        affects=("numerics",),
+        affects=("time", "numerics"),
     )
     max_age: int = choice(
         0,

@@ -258,8 +258,8 @@ def _local_steps(strategy: Strategy) -> Iterator[Assumption]:
     if local.round_deadline_s is not None:
         yield Assumption(
             "exchange",
-            "The deadline for late workers is not in the step: all are taken to arrive within it. --mtbf counts its waits for "
-            "failed ones.",
+            f"A round waits at most {local.round_deadline_s:g} s for workers that compute slower at random. Changes that come "
+            "later, and the state that a late worker fetches, are not in the step. --mtbf counts the waits for failed ones.",
             "Douillard et al. 2026, arXiv:2604.21428",
         )
 

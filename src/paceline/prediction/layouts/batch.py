@@ -23,7 +23,7 @@ from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.exchange.matrix_exchange import matrix_exchange_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.offload import check_offload, check_paged
-from paceline.prediction.step.costs import run_again, slowest, update_seconds
+from paceline.prediction.step.costs import late_seconds, run_again, slowest_in_step, update_seconds
 from paceline.prediction.step.framework_memory import fragments_share, framework_bytes, free_bytes
 from paceline.prediction.step.memory import (
     fixed_bytes,
@@ -306,11 +306,16 @@ class _SameExchange:
         model, first, exchange = passes.model, self.strategies[0], passes.model.exchange(self.cluster, self.settled)
         plan = exchange.plan
         workload, constants = model.workload, model.constants
-        slow, shared = slowest(first.world_size, constants), first.parallelism.sharding.weights
+        shared, late_s = first.parallelism.sharding.weights, late_seconds(first)
         at = columns(plan, len(workload.layers), shared)
-        forward, backward = (
-            np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
-        )
+        forward, backward = (np.array([rows[row][at] for row in self.rows]) for rows in (passes.forward, passes.backward))
+        slow = np.array(
+            [
+                slowest_in_step(first.world_size, first.worker_devices, late_s, work_s * s.parallelism.micro_batches, constants)
+                for s, work_s in zip(self.strategies, (forward[:, -1] + backward[:, -1]).tolist(), strict=True)
+            ]
+        )[:, np.newaxis]
+        forward, backward = forward * slow, backward * slow
         updates: dict[Hashable, float] = {}
         share = model.host_share(self.cluster, first)
         of: list[tuple[Any, ...]] = []  # parameters of an update's seconds; the last three only on a host

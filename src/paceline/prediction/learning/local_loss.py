@@ -3,8 +3,8 @@
 The laws of DiLoCo give the relative difference of the loss at N parameters and M workers. A law of loss by tokens turns it into
 further tokens: the factor f for which ``(1 + difference) L(N, f D) = L(N, D)``. The fits of the two papers are the range.
 
-The laws hold for DiLoCo: AdamW inside, dense pseudo-gradients, Nesterov momentum outside, tuned rates. For other methods the number of further tokens
-is unknown, and a finding of their authors is repeated in words.
+The laws hold for DiLoCo: AdamW inside, dense pseudo-gradients, Nesterov momentum outside, tuned rates. For other methods the
+number of further tokens is unknown, and a finding of their authors is repeated in words.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Costs follow from the catalogue by the roofline and the alpha-beta model, or fro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import NormalDist
@@ -82,15 +83,24 @@ def slowest(workers: int, efficiency: Efficiency) -> float:
     return 1 + efficiency.straggler_spread * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
 
 
-def slowest_in_round(within: int, workers: int, efficiency: Efficiency, work_s: T, late_s: float) -> T:
-    """Return ``slowest`` of workers that wait at most ``late_s`` in a step for those outside their own group.
+def slowest_in_step(workers: int, within: int, late_s: float, work_s: float, efficiency: Efficiency) -> float:
+    """Return ``slowest`` of workers that wait at most ``late_s`` in a step for slower ones outside their own group.
 
     Args:
         within: devices of a group, which wait for each other in every step.
         work_s: seconds of the passes of a step.
     """
-    most, own = slowest(workers, efficiency), slowest(within, efficiency)
-    return own + np.minimum(most - own, late_s / work_s)
+    most = slowest(workers, efficiency)
+    if math.isinf(late_s) or not work_s:
+        return most
+    own = slowest(within, efficiency)
+    return own + min(most - own, late_s / work_s)
+
+
+def late_seconds(strategy: Strategy) -> float:
+    """Return the most seconds of a mean step that a worker waits for slower ones; inf without a deadline."""
+    deadline_s = strategy.local.round_deadline_s
+    return math.inf if deadline_s is None else deadline_s / strategy.sync_every
 
 
 def update_seconds(

@@ -6,6 +6,7 @@ waits for no other (``StepModel.passes``).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -30,7 +31,7 @@ from paceline.prediction.passes.cut_loss import with_cut_loss
 from paceline.prediction.passes.host import hook_seconds, host_excess, host_launches, host_seconds
 from paceline.prediction.passes.offload import check_offload, check_paged, copy_rate, paging_seconds
 from paceline.prediction.passes.recompute import recomputed
-from paceline.prediction.step.costs import StepCosts, calibrated_costs, run_again, slowest, update_seconds
+from paceline.prediction.step.costs import StepCosts, calibrated_costs, late_seconds, run_again, slowest_in_step, update_seconds
 from paceline.prediction.step.expert_replicas import ExpertReplicas, together
 from paceline.prediction.step.exposed import exposed_seconds, waits_within
 from paceline.prediction.step.memory import fixed_bytes, loss_of, memory_breakdown, numbers_of
@@ -185,6 +186,7 @@ class StepModel:
         free: resources that cost no time.
         level: bound of payloads whose length depends on their values.
         workers: workers that compute at once and wait for the slowest; 0 means those of the strategy.
+        late_s: most seconds of a step that they wait for slower ones outside the strategy's own, if ``workers`` is given.
         experts: parameters of the layers that ``workload`` leaves out, with other replicas.
         host_devices: devices of a node, which share its host; 0: those of the cluster.
         numbers: numbers that the network computes on; None: those of the strategy.
@@ -198,6 +200,7 @@ class StepModel:
     free: frozenset[Resource] = frozenset()
     level: PayloadBound = "expected"
     workers: int = 0
+    late_s: float = math.inf
     experts: ExpertReplicas | None = None
     host_devices: int = 0
     numbers: Numbers | None = None
@@ -237,8 +240,9 @@ class StepModel:
         check_paged(strategy, cluster.device)
         again, again_share = run_again(self.workload, recomputation, forward.repeated)
         exchange = self.exchange(cluster, strategy)
-        slow = slowest(self.workers or strategy.world_size, self.constants)
         beside = float((backward.total + again).sum())
+        work_s = (float(forward.total.sum()) + beside) * strategy.parallelism.micro_batches
+        slow = self._slowest(strategy, work_s)
         update, hosted = self._update_seconds(cluster, strategy, exchange.plan, beside * slow)
         costs = StepCosts(
             forward,
@@ -260,6 +264,13 @@ class StepModel:
             memory, launches, products = costs.optimizer
             costs = replace(costs, optimizer=(memory + outer[0], launches + outer[1], products))
         return self._without_free(costs, recomputation) if self.free else costs
+
+    def _slowest(self, strategy: Strategy, work_s: float) -> float:
+        """Return the time of the slowest worker that a step waits for over the mean. ``work_s``: seconds of its passes."""
+        if self.workers:
+            return slowest_in_step(self.workers, strategy.world_size, self.late_s, work_s, self.constants)
+        within = strategy.worker_devices
+        return slowest_in_step(strategy.world_size, within, late_seconds(strategy), work_s, self.constants)
 
     def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
         """Return the passes including their waits for the host, for its copies and for vectors of divided tables."""

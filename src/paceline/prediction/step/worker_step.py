@@ -23,6 +23,7 @@ from paceline.prediction.exchange.group_view import group_view
 from paceline.prediction.exchange.local_steps import local_bytes, outer_seconds
 from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.passes.compute import Resource, Seconds
+from paceline.prediction.step.costs import late_seconds
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import PassTimes, StepModel, WholeStep
 from paceline.prediction.step.waits import BETWEEN, LANE, wait
@@ -166,7 +167,7 @@ def any_worker_step(model: StepModel, cluster: Cluster, strategy: Strategy, pass
 def worker_step(model: StepModel, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> WorkerStep:
     """Return the step of workers with several devices. Raises UserError as ``any_worker_step``."""
     view, alone = one_worker(cluster, strategy)
-    every = replace(model, workers=strategy.world_size)
+    every = replace(model, workers=strategy.world_size, late_s=late_seconds(strategy))
     own = every.step(view, alone.settled(model.workload, view), passes)
     exchange = exchange_seconds(model.plan(cluster, strategy), cluster, model.constants)
     exchange = _without_gathers(exchange)

@@ -13,7 +13,7 @@ from paceline.hardware.nics import Nic
 from paceline.hardware.switches import Aggregation
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.exchange.residual_memory import residual_bytes
-from paceline.prediction.learning.local_loss import finding_of, further_of
+from paceline.prediction.learning.local_loss import finding, finding_of, further_of
 from paceline.strategy.codec_place import ON_HOST, fabric
 from paceline.strategy.compression.card_frames import CARD_HEADER, HEADERS, PAYLOAD
 from paceline.strategy.compression.formats import INCEPTIONN_BITS
@@ -238,6 +238,10 @@ def _switch(switch: Aggregation, strategy: Strategy) -> Iterator[Assumption]:
         yield Assumption("exchange", "Hosts scale and round fp32 to int32 and back; the cost in accuracy is not counted.")
 
 
+DILOCO = "diloco"
+"""Method whose finding is named if nothing was published on a strategy's own."""
+
+
 def _local_steps(strategy: Strategy) -> Iterator[Assumption]:
     """Yield the assumptions of a prediction of local steps."""
     local = strategy.local
@@ -277,18 +281,18 @@ def _local_overlap(strategy: Strategy, overlap: bool) -> Assumption:
 def local_accuracy(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
     """Yield sentences on known effects of local steps on the number of samples."""
     x, local = strategy.gradient_exchange, strategy.local
-    known, finding = further_of(workload, strategy), finding_of(workload, strategy)
+    known, published = further_of(workload, strategy), finding_of(workload, strategy) or finding(DILOCO)
     if known is not None:
         measured = "They are fits to other networks; this one was not measured."
         yield Assumption("accuracy", f"{known.sentence()} {measured}", known.source)
     else:
-        published = f" {finding.said}" if finding is not None else ""
+        said = f" {published.said}" if published is not None else ""
         yield Assumption(
             "accuracy",
-            f"How many more samples a target takes with {local.sync_every} local steps is unknown, not zero.{published} Other "
+            f"How many more samples a target takes with {local.sync_every} local steps is unknown, not zero.{said} Other "
             "networks, more workers and other rates were not measured here. Short runs of a small network lost by local steps "
             "(docs/local-sgd.md).",
-            finding.source if finding is not None else "",
+            published.source if published is not None else "",
         )
     if x.compression.compresses:
         yield Assumption("accuracy", f"The effect of {x.compression} on pseudo-gradients is unknown, not zero.")

@@ -135,7 +135,12 @@ def method_of(workload: Workload, strategy: Strategy) -> str:
 
 def finding_of(workload: Workload, strategy: Strategy) -> Finding | None:
     """Return what the authors of the strategy's method found on its loss; None where nothing was published."""
-    found = _laws()["finding"].get(method_of(workload, strategy))
+    return finding(method_of(workload, strategy))
+
+
+def finding(name: str) -> Finding | None:
+    """Return the finding of the authors of a method by its name; None where nothing was published."""
+    found = _laws()["finding"].get(name)
     return None if found is None else Finding(**found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,29 @@ def test_committed_local_steps_learn_what_dense_learns_with_the_bytes_predicted(
             assert row["metered_bytes"] == row["predicted_bytes"], row
             assert float(row["predicted_low_s"]) <= float(row["step_s"]) <= float(row["predicted_high_s"]), row
             assert (float(row["accuracy"]) > dense - 0.01) == (not method.endswith("0.9")), row
+
+
+def test_committed_language_models_send_the_bytes_predicted_and_the_page_says_their_loss() -> None:
+    found = [row for row in rows(RESULTS / "slow_link_language.csv") if row["link"] == "loopback"]
+    page = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    by_method = {
+        method: [row for row in found if row["method"] == method] for method in dict.fromkeys(r["method"] for r in found)
+    }
+    assert len(by_method) == 7 and all({row["seed"] for row in own} == {"0", "1", "2"} for own in by_method.values())
+    assert len({row["tokens"] for row in found}) == 1
+    for own in by_method.values():
+        mean = sum(float(row["loss"]) for row in own) / 3
+        assert f"{mean:.3f}, " in page
+        for row in own:  # a step's predicted bytes are rounded up
+            assert 0 <= int(row["predicted_bytes"]) - int(row["metered_bytes"]) < int(row["steps"])
+
+
+@pytest.mark.full
+def test_language_models_over_slow_links_short(tmp_path: Path) -> None:
+    books = Path(os.environ.get("PACELINE_SHARED", "")) / "data/datasets"
+    if not (books / "war-and-peace").is_dir():
+        pytest.skip("needs the books: set PACELINE_SHARED")
+    out = tmp_path / "l.csv"
+    few = ("--data", str(books), "--steps", "6", "--every", "3", "--methods", "dense DDP", "SparseLoCo", "MuLoCo")
+    run("slow_link_language.py", *few, "--hosts", "2", "--out", str(out))
+    assert [row["method"] for row in rows(out)] == ["dense DDP", "SparseLoCo", "MuLoCo"]

@@ -15,6 +15,8 @@ from paceline.codecs import SET, counter, native, reference
 
 ISAS = ("baseline", "neon") if platform.machine() in ("aarch64", "arm64") else ("baseline", "avx2", "avx512")
 """Of this kind of processor; ``_native.isas()`` has those of this very one, lowest first."""
+IN_USE = native.isa() if native.available() else ISAS[0]
+"""The instruction set whose cases run every day."""
 
 
 def labels() -> list[str]:

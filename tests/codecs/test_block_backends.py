@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import block_oracle as bo
+from every_backend import IN_USE
 from paceline import codecs
 from paceline.codecs import ADD, SET, SUBTRACT, PayloadError, counter, native, reference
 from paceline.codecs.codec import Codec
@@ -83,6 +84,7 @@ def agree(codec: Codec, x: np.ndarray, start: int) -> None:
         assert same_bits(out, expected)
 
 
+@pytest.mark.everyday(IN_USE, others="long")
 @RELAXED
 @given(CODECS, SIZES, STARTS, st.sampled_from(bo.KINDS), st.integers(1, 3), st.integers(0, 99))
 @example(codecs.get("int8", block=CHUNK), 3 * CHUNK + 1, 2**32 - CHUNK - 17, "normal", 3, 0)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from every_backend import ISAS
+from every_backend import IN_USE, ISAS
 from paceline import codecs
 from paceline.codecs import ADD, SET, SUBTRACT, PayloadError, container, counter, moments, native, reference
 from paceline.codecs.reference import ternary
@@ -84,6 +84,7 @@ def agree(codec: Any, x: np.ndarray, key: counter.Key, start: int, threads: int,
 @given(
     SIZES, STARTS, KEYS, st.integers(1, 4), st.integers(0, 999), st.sampled_from([1e-36, 1e-3, 1.0, 1e30]), st.floats(0.1, 2)
 )
+@pytest.mark.everyday(IN_USE, others="long")
 @example(3 * CHUNK + 1, 2**32 - CHUNK - 17, counter.Key(1, 2), 4, 0, 1.0, 0.5)
 def test_ternary_is_the_reference(isa, n, start, key, threads, seed, magnitude, clip):
     x = gradient(n, seed, magnitude)
@@ -93,6 +94,7 @@ def test_ternary_is_the_reference(isa, n, start, key, threads, seed, magnitude, 
     agree(ternary._Bounded(scale=largest, bound=float(np.float32(largest * 0.3))), x, key, start, threads, seed)
 
 
+@pytest.mark.everyday(IN_USE, others="long")
 @RELAXED
 @given(SIZES, st.one_of(st.integers(1, 40), st.integers(1, 32767)), st.integers(1, 4), st.integers(0, 999))
 def test_sums_are_the_reference(isa, n, workers, threads, seed):
@@ -100,6 +102,7 @@ def test_sums_are_the_reference(isa, n, workers, threads, seed):
     agree(TernarySum(workers=workers, scale=0.37), x, counter.Key(0, 0), 0, threads, seed)
 
 
+@pytest.mark.everyday(IN_USE, others="long")
 @RELAXED
 @given(SIZES, st.integers(1, 4), st.integers(0, 999))
 def test_fp32_and_bf16_are_the_reference(isa, n, threads, seed):

@@ -22,6 +22,7 @@ from paceline.training.attach.local.local_steps import LocalSync
 from paceline.training.attach.local.worker_ranks import Seat, peers_of, reshard, seat_of
 from paceline.training.attach.peers.peer_sync import PeerSync
 from paceline.training.attach.peers.peers import Peers, check_local
+from paceline.training.attach.peers.site import check_site
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec, numbered
 
 _LOCAL = [f.name for f in fields(LocalSteps)]
@@ -121,7 +122,7 @@ def attach_local(
             _check_workers(steps)
         else:
             model = _inside(model)  # a site is one worker, which may hold its replicas by DistributedDataParallel
-            check_local(steps, wanted, model)
+            check_local(steps, wanted)
         steps.check_compression(wanted.description)
         steps.check_residuals(wanted.description)
         tensors = _trained(model)
@@ -130,6 +131,8 @@ def attach_local(
         steps.split(list(tensors.values()))
         seat = seat_of(model, [(name, p) for name, p in _inside(model).named_parameters() if name in tensors])
         _check_worker(steps, wanted, seat)
+        if peers is not None:
+            check_site(seat, dist.get_process_group_ranks(group))
     except UserError as error:
         illegal = error
     given: dict[str, Any] = {"arguments": "legal" if illegal is None else f"illegal: {illegal}"}  # the first that is compared
@@ -143,7 +146,7 @@ def attach_local(
     if peers is None:
         sync = LocalSync(inside, wanted, steps, tensors, run, group, seat, peers_of(seat, group))
     else:
-        sync = PeerSync(inside, wanted, steps, tensors, run, group, peers)
+        sync = PeerSync(inside, wanted, steps, tensors, run, group, seat, peers)
     _attached[_inner(inside)] = weakref.ref(sync)
     return sync
 

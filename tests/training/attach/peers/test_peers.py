@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torch import nn
 
 import paceline
 from paceline.errors import UserError
@@ -43,4 +42,4 @@ def test_an_address_may_be_of_ipv6() -> None:
 )
 def test_what_peers_do_not_have_is_refused(local: dict[str, Any], exchange: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="with peers"):
-        check_local(LocalSteps(sync_every=4, **local), GradientExchange(**exchange), nn.Linear(2, 2))
+        check_local(LocalSteps(sync_every=4, **local), GradientExchange(**exchange))

@@ -105,7 +105,7 @@ class PeerExchange:
         if buffers.numel():
             buffers = wire.note(buffers)() / attempt.contributors
         mean, residuals = change.difference.clone(), change.residuals
-        if is_finite(buffers):
+        if is_finite(buffers) and self.fragment.layout.total:  # a small network has empty shards
             residuals = self._exchange(wire, attempt, mean, residuals)
             mean *= share
         return Mean(difference=mean, buffers=buffers, residuals=residuals, group=group, meter=meter)
@@ -124,7 +124,7 @@ class PeerExchange:
             setup,
             Gradients(
                 layout=layout,
-                parts=self.fragment.named(mean),
+                parts={name: part for name, part in self.fragment.named(mean).items() if part.numel()},
                 workspace=torch.empty(room(setup, layout), dtype=torch.float32),
                 seed=self.options.seed,
                 step=attempt.outer_step,

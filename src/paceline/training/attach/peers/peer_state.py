@@ -13,6 +13,7 @@ from paceline.strategy import GradientExchange, LocalSteps
 from paceline.strategy.local_steps import EVERY_STEP
 from paceline.training.attach.hooks.state import check_entries, check_same_exchange, settings
 from paceline.training.attach.local.local_fragments import Fragment
+from paceline.training.attach.local.worker_ranks import WorkerPlace
 from paceline.training.attach.peers.peer_exchange import Residuals
 from paceline.training.attach.peers.shared_weights import SharedWeights
 
@@ -39,6 +40,7 @@ class Peer(Protocol):
     fragment: Fragment
     shared: SharedWeights
     residuals: Residuals
+    place: WorkerPlace
 
     def flat_buffers(self) -> torch.Tensor:
         """Return all averaged buffers."""
@@ -63,6 +65,7 @@ def state_of(peer: Peer) -> PeerState:
             "weights": [w.cpu().clone() for w in peer.fragment.weights],
             "buffers": peer.flat_buffers().cpu().clone(),
             "trained": peer.trained,
+            "place": asdict(peer.place),
         },
     }
 
@@ -78,6 +81,12 @@ def load(peer: Peer, state: PeerState) -> None:
     if differing:
         raise UserError(f"the state is of other local steps: {'; '.join(differing)}", "go on with those of the run before")
     own = state["peer"]
+    place = WorkerPlace(**own.get("place", {}))
+    if (place.shard, place.shards) != (peer.place.shard, peer.place.shards):
+        raise UserError(
+            f"the state is of shard {place.shard} of {place.shards}; this rank has {peer.place.shard} of {peer.place.shards}",
+            "give load_state_dict the state that the rank with this shard saved",
+        )
     sizes = [part.numel() for part in peer.shared.parts()], [w.shape for w in peer.fragment.weights]
     if ([part.numel() for part in own["parts"]], [w.shape for w in own["weights"]]) != sizes:
         raise UserError("the state is of a model with other tensors", _FIX)

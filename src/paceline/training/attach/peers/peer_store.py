@@ -5,6 +5,7 @@ It is a ``TCPStore`` of ``torch.distributed``. A thread of each peer writes a he
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import socket
@@ -76,6 +77,7 @@ class PeerStore:
     """
 
     def __init__(self, peers: Peers, timeout_s: float) -> None:
+        self._ranks: dict[int, list[int]] = {}
         self._peers, self._where = peers, peers.store if isinstance(peers.store, str) else "the given store"
         self.store = connect(peers, timeout_s)
         with self.answering():
@@ -142,8 +144,25 @@ class PeerStore:
         return {int(n) for n in dict.fromkeys(self.lines("active")) if n not in left and self.lives(int(n))}
 
     def lives(self, number: int) -> bool:
-        """Return True if a peer's heartbeat has been seen within the patience."""
+        """Return True if the heartbeats of all ranks of a peer have been seen within the patience."""
+        return all(map(self.beats, self.ranks_of(number)))
+
+    def beats(self, number: int) -> bool:
+        """Return True if a rank's heartbeat has been seen within the patience."""
         return number == self.number or self._shared.lives(number)
+
+    def set_ranks(self, numbers: list[int]) -> None:
+        """Tell the others the numbers of this peer's ranks that exchange, one for each shard."""
+        self.store.set(f"ranks/{numbers[0]}", json.dumps(numbers))
+
+    def ranks_of(self, number: int) -> list[int]:
+        """Return the numbers of a peer's ranks that exchange, in order of shards."""
+        if number not in self._ranks:
+            told = self.value(f"ranks/{number}")
+            if not told:
+                return [number]
+            self._ranks[number] = json.loads(told)
+        return self._ranks[number]
 
     def named(self, numbers: Iterator[int] | set[int] | list[int]) -> str:
         """Format names of peers."""

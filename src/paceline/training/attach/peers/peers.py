@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-from torch.distributed.tensor import DTensor
-
 from paceline.errors import UserError, check_count, shown
 from paceline.strategy import GradientExchange, LocalSteps
 from paceline.strategy.codec_place import IN_CARD
@@ -55,8 +52,8 @@ def address(store: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def check_local(local: LocalSteps, exchange: GradientExchange, model: nn.Module) -> None:
-    """Raise UserError for local steps, an exchange or a model that peers do not have."""
+def check_local(local: LocalSteps, exchange: GradientExchange) -> None:
+    """Raise UserError for local steps or an exchange that peers do not have."""
     whole = "leave it out: peers exchange the whole network, and wait for it"
     if local.fragments > 1:
         raise UserError(f"{local.fragments} fragments with peers", whole)
@@ -66,5 +63,3 @@ def check_local(local: LocalSteps, exchange: GradientExchange, model: nn.Module)
         raise UserError(f"worker_devices {local.worker_devices} with peers", "leave it out: all ranks of a site are one worker")
     if exchange.exchange.uses_nodes or exchange.exchange.uses_switch or exchange.codec_at is IN_CARD:
         raise UserError(f"exchange {exchange.exchange} with peers, which send to each other directly", "give another exchange")
-    if any(isinstance(p, DTensor) for p in model.parameters()):
-        raise UserError("a sharded model with peers: each rank of a site holds the whole network", "leave FSDP2 out, or peers")

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.errors import LostRank
 from paceline.training.attach.peers.peer_store import POLL_S, PeerStore
@@ -36,17 +37,29 @@ class Attempt:
     peers: int
     group: str
 
+    def written(self) -> list[Any]:
+        """Return the fields as values of JSON."""
+        return [self.key, self.outer_step, list(self.members), self.contributors, self.peers, self.group]
+
+    @classmethod
+    def read(cls, fields: list[Any]) -> Attempt:
+        """Return the attempt that ``written`` wrote."""
+        key, outer_step, members, contributors, peers, group = fields
+        return cls(key, outer_step, tuple(members), contributors, peers, group)
+
 
 class Rounds:
     """Outer steps of a run, as one peer sees them.
 
     Args:
         min_peers: fewest members of an exchange.
+        ranks: how many ranks of each peer exchange, one for each shard.
         deadline_s: seconds to wait for late peers; None: ``timeout_s``. ``timeout_s``: seconds to wait for ``min_peers``.
     """
 
-    def __init__(self, meeting: PeerStore, min_peers: int, deadline_s: float | None, timeout_s: float) -> None:
+    def __init__(self, meeting: PeerStore, min_peers: int, deadline_s: float | None, timeout_s: float, ranks: int = 1) -> None:
         self._meeting, self._min_peers, self._timeout_s = meeting, min_peers, timeout_s
+        self._ranks = ranks
         self._deadline_s = timeout_s if deadline_s is None else deadline_s
 
     def newest(self, known: int) -> int:
@@ -128,8 +141,8 @@ class Rounds:
         return self._meeting.first(key, f"lost: {self._meeting.named(lost)}") if lost else ""
 
     def succeed(self, attempt: Attempt) -> None:
-        """Report this member's result. The last one commits the attempt."""
-        if int(self._meeting.store.add(f"{attempt.key}/done", 1)) == len(attempt.members):
+        """Report this rank's result. The last rank of all members commits the attempt."""
+        if int(self._meeting.store.add(f"{attempt.key}/done", 1)) == len(attempt.members) * self._ranks:
             self._meeting.first(f"{attempt.key}/verdict", COMMITTED)
 
     def fail(self, attempt: Attempt, why: str) -> None:

@@ -172,7 +172,7 @@ def test_a_state_of_each_rank_continues_with_the_same_bits() -> None:
 
 
 def other_sharding(rank: int, workers: int) -> str:
-    """What the ranks of each site are told where the second site is not sharded."""
+    """Join with a second site that is not sharded, and return what this rank is told."""
     one = Rank([[[0, 1]], [[2]]])
     if rank == 2:
         events().wait(["joined"], timedelta(seconds=60))

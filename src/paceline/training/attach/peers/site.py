@@ -18,7 +18,7 @@ from paceline.training.exchanges.wires.process_groups import own_wire
 
 
 class SiteRanks:
-    """Ranks of one site. Those with equal weights take them from the first of them; a rank with its own needs no broadcast.
+    """Ranks of one site. Ranks with equal weights take them from the first of them; a single rank needs no broadcast.
 
     Args:
         group: all ranks of the site. ``seat``: place of this rank among them; without shards all have equal weights.

@@ -36,6 +36,8 @@ from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSp
 from paceline.training.exchanges.wires.meter import Meter
 
 _log = logging.getLogger("paceline")
+SHARDS = "shards"
+"""Name of a site's sharding among the settings that all sites share."""
 FAILURES = 3
 """Failed attempts in a row, with every member alive, after which a peer gives up."""
 
@@ -418,14 +420,14 @@ class PeerSync:
             "seed": self.options.seed,
             "check_every": self.options.check_every,
             "tensors": layout,
-            "sharding": self._sharding,
+            SHARDS: self._sharding,
             CODE: code_version(),
         }
         theirs = json.loads(meeting.first("settings", json.dumps(own)))
         own = json.loads(json.dumps(own))
-        if own["sharding"] != theirs.get("sharding"):
+        if own[SHARDS] != theirs.get(SHARDS):
             raise UserError(
-                f"this site's model is {own['sharding']}, those of the run's other sites are {theirs.get('sharding')}",
+                f"this site's model is {own[SHARDS]}, those of the run's other sites are {theirs.get(SHARDS)}",
                 "call fully_shard with as many shards as the other sites (further ranks may hold copies: HSDP)",
             )
         differing = [name for name in own if own[name] != theirs.get(name)]

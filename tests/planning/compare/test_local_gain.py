@@ -36,6 +36,11 @@ def test_slow_links_gain_by_the_range_of_further_tokens(choices: dict[str, objec
     assert "(sparseloco" not in text or "unknown, its authors report" in text
 
 
+@pytest.mark.parametrize("sharding", ["ddp", "zero2", "zero3"])
+def test_a_node_of_one_device_shards_nothing_alone(sharding: str) -> None:
+    assert "each node a worker" in gain("4x1 A100, 1Gb/s", sharding=sharding)[0]
+
+
 def test_fast_links_one_node_and_local_steps_gain_nothing() -> None:
     assert gain("2x2 A100, 800Gb/s InfiniBand")[0] == ""
     assert gain("4 A100")[0] == ""

@@ -31,6 +31,9 @@ def test_workers_fail_with_any_of_their_devices_and_lose_less_than_all() -> None
     assert dense is not None and dense.peers is None
     assert dense.all_stop == pytest.approx(found.all_stop) and found.all_stop < found.peers
     assert [name for name, _ in found.pairs()] == ["failures", "all restart", "peers continue", "decoupled"]
+    assert (
+        dense.brief == f"goodput {dense.all_stop:.1%} if all restart" and f"{found.peers:.1%} if peers continue" in found.brief
+    )
 
 
 def test_without_a_rate_there_is_no_goodput() -> None:

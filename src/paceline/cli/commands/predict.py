@@ -56,7 +56,8 @@ def _predict(o: argparse.Namespace) -> Answer:
     if goodput := _goodput(o, inputs, prediction):
         json["goodput"] = goodput.to_json()
         pairs = (Pair(name, text) for name, text in goodput.pairs())
-        shown = replace(shown, answer=(*shown.answer, GAP, heading("Share of the time whose steps stay:"), *pairs))
+        blocks = (*shown.answer, GAP, heading("Share of the time whose steps stay:"), *pairs)
+        shown = replace(shown, answer=blocks, brief=f"{shown.brief}; {goodput.brief}")
     if stages := _stages(o, inputs, model):
         json["batch_stages"] = [stage.to_json() for stage in stages]
         blocks = (heading("Steps as the batch grows:"), stage_table(stages))

@@ -14,7 +14,7 @@ from paceline.prediction import Prediction, StepPredictor
 from paceline.prediction.learning.local_loss import finding_of, further_of
 from paceline.strategy import Parallelism, Strategy
 from paceline.strategy.recompute import FULL_RECOMPUTE
-from paceline.strategy.sharding import ZERO3
+from paceline.strategy.sharding import DDP, ZERO3
 from paceline.units import format_seconds
 from paceline.workload.table import Workload
 
@@ -88,18 +88,21 @@ def _of_one_node(strategy: Strategy, cluster: Cluster) -> Iterator[Strategy]:
     """Yield strategies of one node alone, with its share of the batch and dense gradients.
 
     The first is that of all nodes, if each device holds the whole network. The others shard everything and recompute it, in
-    more and more micro steps.
+    more and more micro steps. One device has none to share its state with, so it shards nothing.
     """
     devices, batch = cluster.devices_per_node, strategy.global_batch_size // cluster.num_nodes
     mesh = strategy.parallelism
     if mesh.whole:
         with suppress(UserError):
             plain = strategy.changed(compression="dense", exchange="")
-            alone = replace(mesh, data=devices, shard_devices=mesh.shard_devices if mesh.shard_devices < devices else 0)
+            sharding = mesh.sharding if devices > 1 else DDP
+            shard_devices = mesh.shard_devices if mesh.shard_devices < devices else 0
+            alone = replace(mesh, data=devices, sharding=sharding, shard_devices=shard_devices)
             yield replace(plain, parallelism=alone, global_batch_size=batch)
     for micro_batches in MICRO_BATCHES:
         with suppress(UserError):
-            alone = Parallelism(data=devices, sharding=ZERO3, recompute=FULL_RECOMPUTE, micro_batches=micro_batches)
+            sharding = ZERO3 if devices > 1 else DDP
+            alone = Parallelism(data=devices, sharding=sharding, recompute=FULL_RECOMPUTE, micro_batches=micro_batches)
             yield Strategy(
                 global_batch_size=batch, parallelism=alone, precision=strategy.precision, optimizer=strategy.optimizer
             )

@@ -38,6 +38,11 @@ class Goodput:
         said = tuple((name, f"{share:.1%}") for name, share in rows if share is not None)
         return (("failures", f"of one {each} every {format_seconds(self.mean_s)}, {self.workers:,} of them"), *said)
 
+    @property
+    def brief(self) -> str:
+        """Goodput in a clause."""
+        return "goodput " + ", ".join(f"{share} if {name}" for name, share in self.pairs()[1:])
+
     def to_json(self) -> dict[str, Any]:
         """Convert to a plain dict."""
         return {name: getattr(self, name) for name in self.__slots__}

@@ -16,13 +16,14 @@ from paceline.units import format_bandwidth
 SHOWN = 7
 """Most bandwidths in the columns of a map."""
 MEANING = (
-    f"The method to take is within {TIE:.0%} of the fastest and changes training least. "
+    f"The map names the method that changes training least among those within {TIE:.0%} of the fastest. "
     "Time computing is the step of a site alone over the step with the others. Each site keeps its batch. The rest of the "
     "time it waits. Rates count samples, whatever they teach."
 )
 WINS = (
-    "DiLoCo wins against gradients in every step below this bandwidth, to an equal loss, with the most further tokens of its "
-    "published laws. With ? no law holds for so many sites, and the fastest local steps win for equal samples alone."
+    "Below the bandwidth of the last column DiLoCo reaches an equal loss sooner than gradients in every step. This counts the "
+    "most further tokens that published laws give. A ? means that no law holds for so many sites: the fastest local steps then "
+    "win for equal samples, and the loss is unknown."
 )
 ORDER = "The order is that of equal samples. Further tokens to an equal loss are {known}. {lost}"
 LOST = "Short runs of a small network lost by local steps (docs/local-sgd.md)."

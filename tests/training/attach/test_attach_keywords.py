@@ -11,7 +11,7 @@ import pytest
 from paceline.scheduling.verb import ScenarioKeywords, ScenarioOptions
 from paceline.strategy import COMPRESSIONS, LocalSteps
 from paceline.training.attach.attach_arguments import EXCHANGE
-from paceline.training.attach.attach_keywords import AttachKeywords, LocalKeywords, RankKeywords
+from paceline.training.attach.attach_keywords import AttachKeywords, ExchangeKeywords, LocalKeywords, RankKeywords
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.runs.training_run import RunKeywords, TrainingRun
 
@@ -30,7 +30,7 @@ def named(kind: Any, names: Collection[str] | None = None) -> dict[str, Any]:
     ("keywords", "declared"),
     [
         (RankKeywords, named(AttachOptions, EVERYWHERE)),
-        (LocalKeywords, {**named(AttachOptions, EVERYWHERE), **named(LocalSteps)}),
+        (LocalKeywords, {**named(AttachOptions, EVERYWHERE), **named(LocalSteps), **get_type_hints(ExchangeKeywords)}),
         (RunKeywords, named(TrainingRun)),
         (ScenarioKeywords, named(ScenarioOptions)),
     ],
@@ -41,6 +41,7 @@ def test_keywords_have_the_names_and_types_of_the_fields(keywords: Any, declared
 
 def test_attach_takes_every_option_of_a_run_of_an_exchange_and_of_a_compression() -> None:
     hints = get_type_hints(AttachKeywords)
+    assert get_type_hints(ExchangeKeywords).keys() == EXCHANGE.keys() | OPTIONS.keys()
     assert hints.keys() == named(AttachOptions).keys() | EXCHANGE.keys() | OPTIONS.keys()
     assert {name: hints[name] for name in OPTIONS} == OPTIONS
     assert {name: hints[name] for name in named(AttachOptions)} == named(AttachOptions)

@@ -15,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 import paceline
 from distributed import launch_once
 from paceline.errors import UserError
-from paceline.strategy import GradientExchange
+from paceline.strategy import LOCAL_RECIPES, GradientExchange
+from paceline.training.attach.attach_local import _exchange
 
 
 def model(**changes: Any) -> nn.Module:
@@ -36,9 +37,12 @@ def complex_() -> nn.Module:
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (model, {"sync_every": 0}, "0 steps from one exchange"),
     (model, {"sync_every": 2.5}, "2.5 steps from one exchange"),
-    (model, {"sync_every": 4, "exchange": "terngard"}, "did you mean terngrad?"),
-    (model, {"sync_every": 4, "exchange": "auto"}, "auto compares steps"),
-    (model, {"sync_every": 4, "exchange": "powersgd"}, "works in DDP's buckets"),
+    (model, {"sync_every": 4, "compression": "terngard"}, "did you mean terngrad?"),
+    (model, {"sync_every": 4, "compression": "sparselco"}, "muloco; did you mean sparseloco?"),
+    (model, {"sync_evry": 4, "compression": "diloco"}, "sync_every"),
+    (model, {"sync_every": 4, "compression": GradientExchange("int8"), "exchange": "ring"}, "belongs to the GradientExchange"),
+    (model, {"sync_every": 4, "compression": "auto"}, "auto compares steps"),
+    (model, {"sync_every": 4, "compression": "powersgd"}, "works in DDP's buckets"),
     (model, {"sync_every": 4, "fragments": 3}, "3 fragments of a network with 2 trained layers"),
     (model, {"sync_every": 4, "outer_lr": -1}, "outer_lr=-1"),
     (model, {"sync_every": 4, "check_every": -1}, "check_every=-1"),
@@ -86,6 +90,9 @@ def attach(rank: int, workers: int) -> list[Any]:
     net(torch.ones(2, 4) * rank).sum().backward()
     moved.step()
     exchanged = sync.step()
+    sync.finish()
+    with pytest.raises(UserError, match="after finish"):
+        sync.step()
     again = paceline.attach_local(model(), sync_every=4, process_group=dist.group.WORLD)
     for same in (net, torch.compile(net, backend="eager")):
         with pytest.raises(UserError, match="this model has local steps already; call attach_local once"):
@@ -98,6 +105,21 @@ def attach(rank: int, workers: int) -> list[Any]:
         again.step(),
         sync.meter.sent_bytes,
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "same"),
+    [
+        ("int8", {"exchange": "ring"}, GradientExchange("int8", "ring")),
+        ("topk", {"density": 0.01}, GradientExchange("topk", options={"density": 0.01})),
+        ("sparseloco", {}, LOCAL_RECIPES["sparseloco"].exchange),
+        ("sparseloco", {"density": 0.03125, "exchange": "allgather"}, None),
+    ],
+)
+def test_keywords_of_the_exchange_are_those_of_attach(name: str, keywords: dict[str, Any], same: Any) -> None:
+    made = _exchange(name, keywords, 2)
+    kept = {**dict(LOCAL_RECIPES["sparseloco"].exchange.options), "density": 0.03125}
+    assert made == (same or GradientExchange("topk", "allgather", options=kept))
 
 
 @pytest.mark.long

@@ -26,6 +26,8 @@ EXCHANGE: Mapping[str, Any] = {
 }
 """Choices of ``GradientExchange`` that keywords can name, with their defaults. ``ranks_per_node`` is the launcher's by default;
 ``min_elements`` and ``dense`` are short for a ``DenseRule``."""
+OF_COMPRESSIONS = frozenset(option.name for compression in COMPRESSIONS.values() for option in compression.options)
+"""Options of all compressions, which keywords can name."""
 _OF_RULE = ("min_elements", "dense")
 """Keywords that are short for a ``DenseRule``."""
 
@@ -142,7 +144,7 @@ class Arguments:
             twice = [name for name, usual in EXCHANGE.items() if _differs(given[name], usual)] + [*options]
             if twice:
                 verb = "belongs" if len(twice) == 1 else "belong"
-                raise UserError(f"{', '.join(twice)} {verb} to the GradientExchange", "set it there, not in attach")
+                raise UserError(f"{', '.join(twice)} {verb} to the GradientExchange", "set it there, not beside it")
             return GradientExchange.from_json(plain(value.to_json()))
         if value not in COMPRESSIONS:
             raise unknown("compression", value, [*COMPRESSIONS, "auto"])
@@ -153,10 +155,9 @@ class Arguments:
 
     def _check_names(self) -> None:
         """Raise UserError for a keyword that no compression takes and that is similar to one of ``attach``."""
-        options = {option.name for compression in COMPRESSIONS.values() for option in compression.options}
-        for name in self.compression_options.keys() - options:
-            meant = likeliest(name, [*options, *EXCHANGE, *RUN])
-            if meant and meant not in options:
+        for name in self.compression_options.keys() - OF_COMPRESSIONS:
+            meant = likeliest(name, [*OF_COMPRESSIONS, *EXCHANGE, *RUN])
+            if meant and meant not in OF_COMPRESSIONS:
                 raise UserError(f"attach takes no {name}", f"did you mean {meant}?")
 
     def _candidates(self, options: AttachOptions, workers: int) -> list[GradientExchange]:

@@ -16,28 +16,8 @@ class RankKeywords(TypedDict, total=False):
     timeout_s: float
 
 
-class LocalKeywords(RankKeywords, total=False):
-    """Keywords of ``attach_local``: fields of ``LocalSteps``, and those of every exchange."""
-
-    sync_every: int
-    fragments: int
-    sync_delay: int
-    mixing: float | None
-    outer_lr: float
-    outer_momentum: float
-    round_deadline_s: float | None
-    max_age: int
-    residual_decay: float
-    worker_devices: int
-
-
-class AttachKeywords(RankKeywords, total=False):
-    """Keywords of ``attach``: fields of ``AttachOptions``, choices of the exchange, and options of compressions."""
-
-    grad_scaler: Any
-    candidates: Sequence[str]
-    noise_scale: bool
-    gather_bits: int
+class ExchangeKeywords(TypedDict, total=False):
+    """Choices of the exchange, and options of compressions."""
 
     exchange: str
     clip: float | None
@@ -63,3 +43,27 @@ class AttachKeywords(RankKeywords, total=False):
     rank: int
     start_iter: int
     min_rate: int
+
+
+class LocalKeywords(RankKeywords, ExchangeKeywords, total=False):
+    """Keywords of ``attach_local``: fields of ``LocalSteps``, and those of every exchange and compression."""
+
+    sync_every: int
+    fragments: int
+    sync_delay: int
+    mixing: float | None
+    outer_lr: float
+    outer_momentum: float
+    round_deadline_s: float | None
+    max_age: int
+    residual_decay: float
+    worker_devices: int
+
+
+class AttachKeywords(RankKeywords, ExchangeKeywords, total=False):
+    """Keywords of ``attach``: fields of ``AttachOptions``, choices of the exchange, and options of compressions."""
+
+    grad_scaler: Any
+    candidates: Sequence[str]
+    noise_scale: bool
+    gather_bits: int

@@ -12,9 +12,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.errors import UserError
-from paceline.strategy import LOCAL_RECIPES, GradientExchange, LocalSteps
+from paceline.errors import MOST_LISTED, UserError, unknown
+from paceline.strategy import COMPRESSIONS, LOCAL_RECIPES, GradientExchange, LocalSteps
 from paceline.strategy.worker_counts import check_between_workers
+from paceline.training.attach.attach_arguments import EXCHANGE, OF_COMPRESSIONS, Arguments
 from paceline.training.attach.attach_keywords import LocalKeywords
 from paceline.training.attach.attach_options import AttachOptions, check_runs
 from paceline.training.attach.consistency import agree
@@ -33,7 +34,7 @@ _attached: weakref.WeakKeyDictionary[nn.Module, weakref.ref[LocalSync | PeerSync
 @overload
 def attach_local(
     model: nn.Module,
-    exchange: str | GradientExchange = "dense",
+    compression: str | GradientExchange = "dense",
     options: AttachOptions | None = None,
     *,
     local: LocalSteps | None = None,
@@ -46,7 +47,7 @@ def attach_local(
 @overload
 def attach_local(
     model: nn.Module,
-    exchange: str | GradientExchange = "dense",
+    compression: str | GradientExchange = "dense",
     options: AttachOptions | None = None,
     *,
     local: LocalSteps | None = None,
@@ -58,7 +59,7 @@ def attach_local(
 
 def attach_local(
     model: nn.Module,
-    exchange: str | GradientExchange = "dense",
+    compression: str | GradientExchange = "dense",
     options: AttachOptions | None = None,
     *,
     local: LocalSteps | None = None,
@@ -86,13 +87,15 @@ def attach_local(
     ranks return to the shared weights of the last exchange and keep their residuals. A finite one above 2^100 is sent dense.
 
     Args:
-        exchange: a ``GradientExchange``, the name of a compression with its defaults, or the name of a recipe with its outer
-            step: ``diloco``, ``sparseloco`` (``LOCAL_RECIPES``). Keywords replace choices of a recipe.
+        compression: a ``GradientExchange``, the name of a compression, or the name of a recipe with its outer step:
+            ``diloco``, ``sparseloco``, ``muloco`` (``LOCAL_RECIPES``). Keywords replace choices of a recipe.
         options: seed, checks and time limit; ``check_every`` counts exchanges.
         local: interval of exchanges, and the outer step. Rate 1 without momentum is Local SGD: the mean of the weights.
         process_group: all ranks of all workers; None: all ranks. With ``peers``: the ranks of this site, which are one worker.
         peers: other sites, each a job of its own, that come and go. The exchange is then among those that are there.
         keywords: fields of ``LocalSteps``, such as ``sync_every``, and of ``AttachOptions``; they replace those of the values.
+            With a name, also choices of the exchange and options of the compression as in ``attach``, such as ``exchange`` and
+            ``density``.
 
     Returns:
         The exchange of the model; a ``PeerSync`` with peers. Keep its ``state_dict()`` of every rank in your checkpoints.
@@ -111,13 +114,13 @@ def attach_local(
     seat: Seat | None = None
     steps, run, wanted, tensors = LocalSteps(), AttachOptions(), GradientExchange(), dict[str, TensorSpec]()
     try:
-        recipe = LOCAL_RECIPES.get(exchange) if isinstance(exchange, str) else None
-        exchange = exchange if recipe is None else recipe.exchange
+        recipe = LOCAL_RECIPES.get(compression) if isinstance(compression, str) else None
         local = local if recipe is None or local is not None else recipe.local
         steps = _local_steps(local, {name: value for name, value in keywords.items() if name in _LOCAL})
-        changes = {name: value for name, value in keywords.items() if name not in _LOCAL}
-        run = AttachOptions.everywhere("attach_local", options, changes, _LOCAL)
-        wanted = _exchange(exchange, dist.get_world_size(group))
+        of_exchange = {name: value for name, value in keywords.items() if name in EXCHANGE or name in OF_COMPRESSIONS}
+        changes = {name: value for name, value in keywords.items() if name not in _LOCAL and name not in of_exchange}
+        run = AttachOptions.everywhere("attach_local", options, changes, [*_LOCAL, *EXCHANGE, *OF_COMPRESSIONS])
+        wanted = _exchange(compression, of_exchange, dist.get_world_size(group))
         if peers is None:
             _check_workers(steps)
         else:
@@ -167,12 +170,20 @@ def _check_workers(steps: LocalSteps) -> None:
         )
 
 
-def _exchange(given: str | GradientExchange, workers: int) -> GradientExchange:
-    """Return the exchange with the ranks of a node that torchrun has set."""
+def _exchange(given: str | GradientExchange, keywords: Mapping[str, Any], workers: int) -> GradientExchange:
+    """Return the exchange of a value, or of a name and keywords, with the ranks of a node that torchrun has set."""
     if given == "auto":
         raise UserError("auto compares steps with an exchange in each of them", "name a compression")
-    exchange = given if isinstance(given, GradientExchange) else GradientExchange(given)
-    if exchange.exchange.uses_nodes and exchange.ranks_per_node == 1:
+    if isinstance(given, GradientExchange) and not keywords:
+        exchange = given
+    else:
+        if isinstance(given, str) and given in LOCAL_RECIPES:
+            recipe = LOCAL_RECIPES[given].exchange
+            given, keywords = recipe.compression.name, {**dict(recipe.options), **keywords}
+        elif isinstance(given, str) and given not in COMPRESSIONS:
+            raise unknown("compression or recipe", given, [*COMPRESSIONS, *LOCAL_RECIPES], few=MOST_LISTED)
+        exchange = Arguments(given, None, keywords).named_exchange()
+    if exchange.exchange.uses_nodes and exchange.ranks_per_node == 1 and not keywords.get("ranks_per_node"):
         return replace(exchange, ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", workers)))
     return exchange
 

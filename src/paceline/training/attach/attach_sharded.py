@@ -101,6 +101,11 @@ def _tell_of_unsent(model: nn.Module, units: Sequence[Unit]) -> None:
 
 def _check_model(model: nn.Module) -> None:
     check_embeddings(model)
-    wide = [n for n, p in model.named_parameters() if p.requires_grad and (p.is_complex() or p.dtype == torch.float64)]
+    wide = {
+        n: str(p.dtype).removeprefix("torch.")
+        for n, p in model.named_parameters()
+        if p.requires_grad and (p.is_complex() or p.dtype == torch.float64)
+    }
     if wide:
-        raise UserError(f"{', '.join(wide)}: gradients of this type cannot be exchanged here", "train in fp32, bf16 or fp16")
+        types = " and ".join(sorted(set(wide.values())))
+        raise UserError(f"{', '.join(wide)}: {types} gradients cannot be exchanged here", "train in fp32, bf16 or fp16")

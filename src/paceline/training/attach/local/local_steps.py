@@ -114,7 +114,7 @@ class LocalSync:
         self.buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
         self.counts = {n: b for n, b in model.named_buffers() if not b.is_floating_point()}
         self.kept_buffers = self._flat_buffers()
-        self._count = 0
+        self._count, self._over = 0, False
         widest = max(self.fragments, key=lambda f: f.elements)
         self._difference = torch.empty(widest.elements, dtype=widest.anchor.dtype, device=device)
         self._flat = torch.empty(0, dtype=torch.float32)
@@ -141,8 +141,10 @@ class LocalSync:
             LostRank: a rank has ended or does not answer.
             ReplicasDiverged: the shared weights differ between ranks.
             PayloadError: a message is damaged.
-            UserError: the model's tensors are no longer those that were attached, or others are trained too.
+            UserError: the model's tensors are no longer those that were attached, or others are trained too; after ``finish``.
         """
+        if self._over:
+            raise UserError("step() after finish(), which has ended the exchanges", "call finish() once, after the last step()")
         for fragment in self.fragments:
             fragment.idle = False
         return bool(self._advance())
@@ -159,6 +161,7 @@ class LocalSync:
             silent = silent + 1 if trained == 0 else 0 if trained else silent
         self._apply()
         self._take_all()
+        self._over = True
 
     @contextmanager
     def shared_weights(self) -> Iterator[None]:

@@ -8,9 +8,17 @@ import threading
 from paceline.errors import UserError
 from paceline.training.attach.peers.peer_store import host_store
 
+USAGE = """usage: python -m paceline.training.attach.peers HOST:PORT
+
+Host the store in which the peers of a run meet, until this process is ended. HOST is an address of this machine, such as
+0.0.0.0 for all of its networks. Each peer gives the address to paceline.attach_local: peers=paceline.Peers("site-a:29400")."""
+
 
 def main(arguments: list[str]) -> int:
     """Host a store until the process is ended. ``arguments``: the address, ``host:port``."""
+    if {"-h", "--help"} & {*arguments}:
+        print(USAGE)
+        return 0
     try:
         if len(arguments) != 1:
             raise UserError(

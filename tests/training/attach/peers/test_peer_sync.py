@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import peer_ranks
-from distributed import launch_and_let_fail
+from distributed import launch_and_let_fail, launch_once
+from paceline.errors import UserError
+from paceline.training.attach.peers.peer_store import host_store
 
 
 @pytest.mark.everyday("killed-dense", others="long")
@@ -14,3 +18,22 @@ from distributed import launch_and_let_fail
 def test_the_others_go_on_with_equal_weights(name: str, compression: str) -> None:
     outcomes = launch_and_let_fail(peer_ranks.case, 3, name=name, compression=compression, timeout=100)
     assert peer_ranks.problems(name, outcomes) == []
+
+
+def ended(rank: int, workers: int) -> list[Any]:
+    """A run of one peer, one that comes when it is over, and one that continues it."""
+    where = host_store("127.0.0.1:0")
+    first = peer_ranks.Peer(rank, where=where)
+    first.round()
+    first.sync.finish()
+    with pytest.raises(UserError, match="this run has ended after 1 outer steps; start a new store, or give load_state_dict"):
+        peer_ranks.Peer(rank, where=where).sync.join()
+    again = peer_ranks.Peer(rank, where=where)
+    again.sync.load_state_dict(first.sync.state_dict())
+    again.round()
+    return [first.sync.outer_step, again.sync.outer_step]
+
+
+@pytest.mark.long
+def test_a_run_that_has_ended_says_so_and_continues_from_its_last_state() -> None:
+    assert launch_once(ended, 1) == [[1, 2]]

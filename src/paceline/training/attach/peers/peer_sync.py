@@ -146,6 +146,10 @@ class PeerSync:
         if self.trained:
             self._take_outer_step()
         self._take()
+        assert self._meeting is not None and self._rounds is not None and self._places is not None, "joined"
+        with self._meeting.answering():
+            digest = " ".join(self._places.everyone(self.shared.digest()))
+            self._places.decide(partial(self._rounds.end, self.outer_step, digest))
         self.leave()
 
     def leave(self) -> None:
@@ -330,6 +334,11 @@ class PeerSync:
                     places.decide(partial(rounds.hold, self.shared.outer_step))
                     return
         if self.shared.outer_step < 0:
+            if places.decide(partial(rounds.has_ended, newest)):
+                raise UserError(
+                    f"this run has ended after {newest} outer steps",
+                    "start a new store, or give load_state_dict the state that was saved at its end",
+                )
             raise LostRank("no live peer has the shared weights: start all peers again with their saved states")
         if places.decide(partial(rounds.claim, newest + 1)):  # one that was taken for lost may still come with the old number
             _log.warning("outer steps %d to %d are lost with all peers that had them", self.shared.outer_step + 1, newest)
@@ -403,6 +412,7 @@ class PeerSync:
         same = loaded == newest == begun["outer_step"] and digest == begun["digest"]
         if not same and begun["holder"] == meeting.number:
             same = newest == loaded
+        same = same or (loaded == newest and self._rounds.has_ended(loaded, digest))
         return begun, newest, same
 
     def _hold_first(self, begun: Mapping[str, Any]) -> None:

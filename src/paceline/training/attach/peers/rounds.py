@@ -80,6 +80,14 @@ class Rounds:
         """Tell the others that this peer has the shared weights of an outer step."""
         self._meeting.note(f"holders/{outer_step}", str(self._meeting.number))
 
+    def end(self, outer_step: int, digest: str) -> None:
+        """Tell peers that come later that this one has finished, and with which shared weights."""
+        self._meeting.note("ended", f"{outer_step} {digest}")
+
+    def has_ended(self, outer_step: int, digest: str = "") -> bool:
+        """Return True if a peer has finished after an outer step, with the shared weights of ``digest`` if that is given."""
+        return any(line.startswith(f"{outer_step} {digest}") for line in self._meeting.lines("ended"))
+
     def announce(self, outer_step: int) -> None:
         """Ask the others to wait with an outer step until this peer, which is alive, has fetched the shared weights."""
         self._meeting.note(f"fetching/{outer_step}", str(self._meeting.number))

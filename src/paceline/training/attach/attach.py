@@ -101,8 +101,9 @@ def attach(
         hook = PowerSGD(model, first, tensors, request.options)
     else:
         hook = Hook(model, first, tensors, request.options, request.exchanges if arguments.compression == "auto" else ())
-    if first.dense_rule is not None and len(hook.dense) == len(hook.tensors):
-        _log.warning("%s compresses nothing here; %s", first.compression, first.dense_rule)
+    if first.compression.compresses and len(hook.dense) == len(hook.tensors) and dist.get_rank(model.process_group) == 0:
+        reasons = ", ".join(dict.fromkeys(hook.dense.values()))
+        _log.warning("%s compresses nothing here; all tensors stay dense: %s", first.compression, reasons)
     refuse_sparse_gradients(model, tensors)
     model.register_comm_hook(hook, paceline_hook)
     return hook

@@ -34,6 +34,17 @@ def test_another_providers_price_is_named_with_what_the_answer_costs_there() -> 
     assert other.usd_there == pytest.approx(best.best.usd * there.usd_per_hour([8]) / now.usd_per_hour([8]))
 
 
+def test_fewer_devices_are_named_where_they_are_clearly_faster() -> None:
+    question = TrainingQuestion(Workload.named("gpt2"), TrainingTarget(total=1e6), None, ORDINARY, {"global_batch_size": 32})
+    for on, change in (("2x1 A100, 1Gb/s", "part=1x1"), ("2x4 A100, 800Gb/s InfiniBand", "")):
+        whole, alone = question.plain([Cluster.named(on)]), question.plain([Cluster.named("1 A100")])
+        assert whole is not None and alone is not None
+        found = [x for x in upgrades(question, whole.best) if x.change.startswith("part=")]
+        assert [x.change for x in found] == [change][: len(change)]
+        for x in found:  # as plan has it, at the price of the whole
+            assert x.choice.time_s == alone.best.time_s and x.usd == pytest.approx(whole.best.usd / x.speedup / 2)
+
+
 def test_what_is_listed_nowhere_else_has_no_price_there() -> None:
     best = BERT.plain([Cluster.named("8 L4")])
     assert best is not None

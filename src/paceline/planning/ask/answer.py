@@ -24,7 +24,8 @@ class Upgrade:
     """Another cluster for the same training run.
 
     Attributes:
-        change: the change in ``whatif`` syntax, such as ``nodes=4``; empty for the same cluster from another provider.
+        change: the change in ``whatif`` syntax, such as ``nodes=4``; ``part=1x4`` for fewer of the same devices; empty for the
+            same cluster from another provider.
         speedup: samples/s relative to the answer, with the ends of its 80 % interval.
         usd: dollars for the whole run; NaN if no price is known, as for a faster network.
         seller: the provider, if it differs from the answer's; else empty.
@@ -65,7 +66,7 @@ class Asked(Tabular):
         by_s, budget_usd: the user's limits in seconds and dollars; None without.
         in_time, in_budget: probability of meeting them; None without a limit or a price.
         price: price of the choice's device, with its source. ``listing``: the listing itself, None if unknown.
-        upgrades: more nodes, a faster network, other devices.
+        upgrades: more nodes, a faster network, other devices, fewer devices if they are faster.
         keeping: the cheapest listed cluster that meets the deadline, if neither the choice nor an upgrade does.
         divided_layout: a divided layout that is faster beyond its range, found by a short search; None without one.
             ``may_divide``: whether such a search is worthwhile.

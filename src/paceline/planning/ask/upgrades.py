@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paceline import hardware
+from paceline.calibration.uncertainty import LINKS
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, UNDATED, cheapest, every_listing, listings, price
@@ -18,6 +19,7 @@ from paceline.planning.compare.changes import apply, parse_change
 from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.ranking import TIE
+from paceline.planning.search.space import smaller
 
 LADDER_GBPS = (10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200)
 """Commercial network speeds, Gb/s a node and direction."""
@@ -26,6 +28,10 @@ NODE_DEVICES = 8
 MOST_NODES = 64
 """Most nodes to try if a cluster is too small."""
 
+WAITS = 0.3
+"""Least share of a step that waits for links, from which fewer of the devices are tried."""
+FEWER = "part"
+"""Name of the change to fewer of the same devices; ``whatif`` has none."""
 FASTER = 1.1
 """Least speedup of other devices that are named, and of the fastest over the cheapest of them."""
 MOST_RENTED = 128
@@ -33,8 +39,8 @@ MOST_RENTED = 128
 
 
 def upgrades(question: TrainingQuestion, choice: Choice) -> tuple[Upgrade, ...]:
-    """Return upgrades: the same cluster at a lower price, more nodes, a faster network, and the cheapest and the fastest
-    of other devices."""
+    """Return upgrades: the same cluster at a lower price, more nodes, a faster network, the cheapest and the fastest of other
+    devices, and fewer of the same if they are faster."""
     cluster = choice.cluster
     changes = []
     elsewhere = _cheaper_provider(question, choice)
@@ -54,7 +60,28 @@ def upgrades(question: TrainingQuestion, choice: Choice) -> tuple[Upgrade, ...]:
     fastest = max(others, key=lambda upgrade: upgrade.speedup, default=None)
     if cheapest and fastest and fastest.speedup < FASTER * cheapest.speedup:
         fastest = None
-    return (*filter(None, [elsewhere]), *same, *(x for x in others if x is cheapest or x is fastest))
+    named = (x for x in others if x is cheapest or x is fastest)
+    return (*filter(None, [elsewhere]), *same, *named, *filter(None, [_fewer(question, choice)]))
+
+
+def _fewer(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
+    """Return the fastest part of the cluster, at the same price a device, if it is faster than the whole beyond its range.
+
+    None if links hardly matter.
+    """
+    p, cluster = choice.prediction, choice.cluster
+    if sum(p.exposed.get(link, 0.0) for link in LINKS) < WAITS * p.step_time_s:
+        return None
+    parts = [part for part in smaller(cluster) if part.world_size < cluster.world_size and question.may_hold(part)]
+    listing = price(cluster.device.name, question.prices, cluster.node_sizes)
+    prices = question.prices if listing is None else {**(question.prices or {}), cluster.device.name: listing}
+    best = replace(question, prices=prices).plain(parts) if parts else None
+    if best is None:
+        return None
+    part = best.best.cluster
+    change = f"{FEWER}={part.num_nodes}x{part.devices_per_node}"
+    upgrade = upgrade_to(choice, best.best, f"{cluster_text(part)} alone", change=change)
+    return upgrade if upgrade.speedup_low > 1 else None
 
 
 def larger(question: TrainingQuestion, cluster: Cluster) -> Plan | None:

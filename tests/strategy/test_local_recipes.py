@@ -31,3 +31,17 @@ def test_choices_of_the_user_replace_those_of_the_recipe() -> None:
 def test_another_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(UserError, match=facts("sparselocco", "sparseloco")):
         local_recipe("sparselocco")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "named", "said"),
+    [
+        ("muon", False, "No --optimizer was given: muon"),
+        ("muon", True, ""),
+        ("sgd", True, "Its authors take muon within a worker"),
+    ],
+)
+def test_the_recipe_and_its_optimizer_are_said(optimizer: str, named: bool, said: str) -> None:
+    first, *others = local_recipe("muloco").notes(15, optimizer, named)
+    assert first.startswith("MuLoCo: steps of Muon") and ", every 15 steps (Therien" in first
+    assert [note[: len(said)] for note in others] == ([said] if said else [])

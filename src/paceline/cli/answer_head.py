@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import Any
 
 from paceline import hardware
-from paceline.cli.arguments.exchange_arguments import COMPOUND
+from paceline.cli.arguments.exchange_arguments import COMPOUND, recipe_notes
 from paceline.cli.arguments.prediction_inputs import Inputs, job_of, plain_predictor
 from paceline.cli.parser import Parser
 from paceline.hardware import Cluster, Link
@@ -210,6 +210,7 @@ def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
         usual = usual_precision(workload, cluster.device)
         yield f"Precision: {usual.name} ({usual.reason}; --precision)."
     yield from _usual_taken(o, workload, strategy)
+    yield from recipe_notes(o, strategy.sync_every, strategy.optimizer)
     if o.global_batch is None:
         yield _batch_taken(o, inputs)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 from paceline.cli.arguments.choice_arguments import OF_EXCHANGE, PREDICTED, given_choices
 from paceline.cli.guide.sections import section
 from paceline.strategy import EXCHANGES, Exchange, GradientExchange
 from paceline.strategy.choices.choice_values import Compound
-from paceline.strategy.local.local_recipes import LOCAL_RECIPES, with_recipe
+from paceline.strategy.local.local_recipes import LOCAL_RECIPES, local_recipe, with_recipe
 from paceline.strategy.strategy import CHOICES
 
 COMPOUND = {name: item.values for name, item in CHOICES.items() if isinstance(item.values, Compound)}
@@ -40,6 +41,8 @@ def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = No
     choices = given_choices(o, (item for item in PREDICTED if item.part in OF_EXCHANGE))
     if o.local_recipe:
         choices = with_recipe(o.local_recipe, choices)
+        if getattr(o, "optimizer", None) is None and before is None:
+            choices["optimizer"] = local_recipe(o.local_recipe).optimizer
 
     def owner() -> GradientExchange:
         """Return the exchange whose parts the options change."""
@@ -51,3 +54,9 @@ def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = No
         if any(part is not None for part in given):
             choices[name] = values.read(given, owner)
     return choices
+
+
+def recipe_notes(o: argparse.Namespace, sync_every: int, optimizer: str) -> Iterator[str]:
+    """Say what a run takes from a recipe of local steps; nothing without one."""
+    if getattr(o, "local_recipe", None):
+        yield from local_recipe(o.local_recipe).notes(sync_every, optimizer, o.optimizer is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from paceline.cli.arguments.exchange_arguments import recipe_notes
 from paceline.cli.arguments.training_arguments import add_training_arguments, training_run
 from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
@@ -50,7 +51,8 @@ def _train(o: argparse.Namespace) -> Answer:
     contents = RunDir(run.out).read(partial=True)
     # The last record is this run's.
     trust = contents.trust.get(list(contents.records)[-1])
-    return data, training_screen(prediction, record, trust).writing(f"report: {run.out}/report.html")
+    notes = recipe_notes(o, run.strategy.sync_every, run.strategy.optimizer)
+    return data, training_screen(prediction, record, trust).noting(*notes).writing(f"report: {run.out}/report.html")
 
 
 def _branches(o: argparse.Namespace, run: TrainingRun) -> Answer:

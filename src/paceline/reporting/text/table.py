@@ -117,7 +117,10 @@ def run_title(run: Metrics) -> str:
     """Describe a run: ``resnet-50 on 8 x 1 V100 SXM2 16GB, batch 1024, fp32, momentum``."""
     on, s = _cluster(run), run.strategy
     where = _device_name(run)
-    if where:
+    if where.startswith("this machine"):
+        nodes = int(on.get("num_nodes", 1))
+        where = f"{nodes} nodes like {where}" if nodes > 1 else where
+    elif where:
         where = f"{nodes_text(str(on.get('devices_per_node', 1)), int(on.get('num_nodes', 1)))} {where}"
     elif "world_size" in s:
         where = count(int(s["world_size"]), "worker")

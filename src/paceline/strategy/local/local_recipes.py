@@ -5,7 +5,7 @@ A recipe is a set of choices of a strategy. Choices that a user gives replace th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -19,13 +19,15 @@ class LocalRecipe:
     """Choices of one published method.
 
     Attributes:
-        title: the method in words.
+        method: its name as the paper writes it. ``title``: the method in words.
         choices: its choices, named as in ``Strategy.of``.
-        optimizer: optimizer that the paper uses within a worker. It is advice, and no part of ``choices``.
+        optimizer: optimizer that the paper uses within a worker, and that commands take if none is named. It is no part of
+            ``choices``.
         source: paper and section.
     """
 
     name: str
+    method: str
     title: str
     choices: Mapping[str, Any]
     optimizer: str
@@ -42,6 +44,14 @@ class LocalRecipe:
         """Interval of the exchanges, and the outer step."""
         names = {f.name for f in fields(LocalSteps)}
         return LocalSteps(**{name: value for name, value in self.choices.items() if name in names})
+
+    def notes(self, sync_every: int, optimizer: str, named: bool) -> Iterator[str]:
+        """Say what a command takes from the recipe. ``optimizer``: the one that runs; ``named``: whether the user named it."""
+        yield f"{self.method}: {self.title}, every {sync_every} steps ({self.source})."
+        if not named and optimizer == self.optimizer:
+            yield f"No --optimizer was given: {optimizer}, as its authors take."
+        elif optimizer != self.optimizer:
+            yield f"Its authors take {self.optimizer} within a worker, and this run {optimizer}."
 
 
 def _read() -> Mapping[str, LocalRecipe]:

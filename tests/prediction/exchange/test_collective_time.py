@@ -146,6 +146,17 @@ def test_messages_in_flight_share_their_latency():
     assert phase_cost(phase, make_cluster(1, 8), eight).seconds == pytest.approx(2 * 2e-5)
 
 
+@pytest.mark.parametrize(("kind", "at_once"), [("gpu", 12), ("cpu", 3)])
+def test_chunks_under_way_at_once_wait_for_a_long_distance_together(kind: str, at_once: int) -> None:
+    phase = Phase("push", (0, 0), 2, "push", rounds=12)
+    toy, seconds = make_cluster(1, 2), []
+    for latency in (1e-3, 0.5):
+        cluster = replace(toy, device=replace(toy.device, kind=kind))
+        far = replace(cluster.network, latency=replace(cluster.network.latency, value=latency))
+        seconds.append(phase_cost(phase, cluster.changed(network=far), IDEAL).seconds)
+    assert seconds == pytest.approx([12 * 1e-3, 12 * 1e-3 + 12 / at_once * 0.499])
+
+
 def test_one_rank_waits_for_nobody(ideal):
     for pattern in get_args(Pattern):
         assert phase_cost(Phase("x", (10**6,), 1, pattern), make_cluster(1, 1), ideal).seconds == 0

@@ -36,6 +36,10 @@ from paceline.strategy.phase import Phase
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "switch")
 """Algorithms of an engine. Some frameworks add ``hierarchical``."""
+MESSAGE_S = 1e-3
+"""Most seconds of a latency that each message pays. The rest is distance, during which other chunks send."""
+IN_FLIGHT = 3
+"""Chunks under way at once on CPUs (``DEPTH`` of ``training/exchanges/pipeline.py``). GPUs send all of them at once."""
 COLUMNS = 10
 NOTHING = (4.0, *[0.0] * (COLUMNS - 1))
 """Row of a phase in which no rank sends anything."""
@@ -140,11 +144,12 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency, fabric
     """Return seconds of every phase, (phases,), and whether the network between nodes sets them, (phases,).
 
     An engine runs its own collective with the fastest algorithm. In a push or pull both levels work at the same time, and the
-    slower one sets the time. A rank has several messages in flight, so latencies add from round to round only. With one message
-    in flight this is the pairwise exchange of Thakur et al. 2005. In a shift a message passes from member to member. Its
-    latencies add over ``rounds`` links, divided between the levels as the links of the ring are. The slower level sets the
-    bandwidth. A card passes the hosts' bytes at the rate of its engine, in both directions at once, and the line carries the
-    engine's output. The card adds its cycles to each message. A switch receives and sends at once.
+    slower one sets the time. A rank has several messages in flight, so latencies add from round to round only. With one
+    message in flight this is the pairwise exchange of Thakur et al. 2005. Chunks that are under way at once wait for a long
+    distance together (``MESSAGE_S``). In a shift a message passes from member to member. Its latencies add over ``rounds``
+    links, divided between the levels as the links of the ring are. The slower level sets the bandwidth. A card passes the
+    hosts' bytes at the rate of its engine, in both directions at once, and the line carries the engine's output. The card adds
+    its cycles to each message. A switch receives and sends at once.
     """
     near, far = cluster.intra_link, cluster.network
     alpha = [efficiency.latency(link) for link in (near, far)]
@@ -161,7 +166,10 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency, fabric
     if direct.any():
         at_once = efficiency.concurrent_messages
         intra = np.where(direct, intra + table.rounds * np.ceil(table.near / at_once) * alpha[0], intra)
-        network = np.where(direct, network + table.rounds * np.ceil(table.far / at_once) * alpha_far, network)
+        distance = max(0.0, alpha[1] - MESSAGE_S)
+        under_way = np.ceil(table.rounds / IN_FLIGHT) if cluster.device.kind == "cpu" else np.minimum(table.rounds, 1)
+        waits = table.rounds * (alpha_far - distance) + under_way * distance
+        network = np.where(direct, network + waits * np.ceil(table.far / at_once), network)
     switched = table.pattern == 5
     if fabric.aggregation is not None and switched.any():
         switch = fabric.aggregation

@@ -33,3 +33,18 @@ def test_what_is_to_be_written_exists(command: str) -> None:
         named = [word for word in text.replace(",", "").split() if word.startswith("--")]
         assert "paceline plan" in text or all(word in own for word in named), text
     assert instead_of("--nothing", command) == instead_of("--by", "train") == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("predict lenet5 --chunk 4096", "unknown option '--chunk'; write --option chunk=VALUE;"),
+        ("predict lenet5 --compression-option chunk=1", "write --option NAME=VALUE"),
+        ("train --model lenet5 --data digits --precision bf17", "legal: fp32, tf32, bf16, fp16\n"),
+    ],
+)
+def test_options_of_a_compression_and_precisions_are_those_that_run(
+    command: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, command)
+    assert (code, out) == (2, "") and words in err

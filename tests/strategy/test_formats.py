@@ -139,3 +139,8 @@ def test_a_measured_ratio_replaces_the_range_but_not_the_worst(ratio):
     assert fmt.spread is not None and fmt.at("low") == fmt.at("high")
     assert fmt.element_bits == min(INCEPTIONN_BITS[1], max(INCEPTIONN_BITS[0], 32 / ratio))
     assert fmt.at("most").element_bits == INCEPTIONN_BITS[1] and f"{ratio:g}, given" in fmt.spread.source
+
+
+def test_coded_exponents_take_at_least_the_byte_of_sign_and_mantissa():
+    fmt = COMPRESSIONS["bf16-coded"].configured({"ratio": 16.0}).format
+    assert fmt.spread is not None and fmt.element_bits == fmt.spread.least == 8

@@ -256,10 +256,23 @@ def _in_own_words(parser: Parser, arguments: Sequence[str]) -> tuple[Sequence[st
     return [*arguments[:place], *words.arguments], words
 
 
+def _of_compression(option: str) -> str:
+    """Return how an option of a compression is written; empty for any other."""
+    from paceline.strategy.compression.compressions import COMPRESSIONS
+
+    name = option.removeprefix("--").replace("-", "_")
+    if name.rstrip("s") == "compression_option":
+        return "write --option NAME=VALUE, an option of the compression"
+    legal = {each.name for compression in COMPRESSIONS.values() for each in compression.options}
+    return f"write --option {name}=VALUE" if name in legal else ""
+
+
 def _unknown_option(options: Sequence[str], command: Parser, fix: str) -> UserError:
     """Return the error for the first option that ``command`` does not take. It names what to write instead, or the nearest."""
     option, verb = options[0], command.prog.rpartition(" ")[2]
     if instead := instead_of(option, verb):
+        return UserError(f"unknown option {option!r}", f"{instead}; {fix}")
+    if "--option" in command.options() and (instead := _of_compression(option)):
         return UserError(f"unknown option {option!r}", f"{instead}; {fix}")
     advice = ""
     if _WORKLOAD in command.operands():

@@ -9,7 +9,9 @@ from typing import Any
 from paceline.cli.arguments.choice_arguments import TRAINED, add_choice_arguments, given_choices
 from paceline.cli.arguments.exchange_arguments import add_compression_arguments, exchange_choices
 from paceline.cli.guide.sections import common, section
-from paceline.errors import UserError
+from paceline.errors import UserError, unknown
+from paceline.hardware.precision import ALIASES, PRECISIONS, RECIPES
+from paceline.names import look_up
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.choices.strategy_choices import TRAINED_BATCH
 from paceline.strategy.recipe import RATE_SCALINGS
@@ -125,6 +127,12 @@ def timeout_s(options: argparse.Namespace) -> float:
     return parse_seconds(options.timeout) if options.timeout else TIMEOUT_S
 
 
+def _check_precision(name: str | None) -> None:
+    """Raise UserError with the trained precisions for a name that means none."""
+    if name is not None and look_up(name, PRECISIONS, ALIASES) is None:
+        raise unknown("precision", name, [each for each in PRECISIONS if each not in RECIPES])
+
+
 def training_run(options: argparse.Namespace, workers: int | None = None) -> TrainingRun:
     """Return the run that parsed options describe. With ``--resume``, missing options have the checkpoint's values.
 
@@ -165,6 +173,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         raise UserError(f"learning rate {given['lr']}", "give a positive number")
     if given["scale_from"] == 0:
         raise UserError("rates of a batch of 0", "give a whole number from 1 up")
+    _check_precision(getattr(options, "precision", None))
     choices = {
         **given_choices(options, TRAINED),
         "world_size": values["workers"] if workers is None else workers,

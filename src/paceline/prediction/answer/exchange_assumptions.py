@@ -16,7 +16,7 @@ from paceline.prediction.exchange.residual_memory import residual_bytes
 from paceline.prediction.learning.local_loss import finding, finding_of, further_of
 from paceline.strategy.codec_place import ON_HOST, fabric
 from paceline.strategy.compression.card_frames import CARD_HEADER, HEADERS, PAYLOAD
-from paceline.strategy.compression.formats import INCEPTIONN_BITS
+from paceline.strategy.compression.formats import DEPENDS
 from paceline.strategy.exchanges.ring import RING
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
@@ -126,8 +126,8 @@ def _payload(strategy: Strategy) -> Iterator[Assumption]:
     if fmt.spread is None:
         return
     name = strategy.gradient_exchange.compression
-    taken = f"The payload of {name} depends on the gradients: {fmt.element_bits:.3g} bits an element"
-    least, most = INCEPTIONN_BITS[0], fmt.spread.most
+    taken = f"{DEPENDS.format(name=name)}: {fmt.element_bits:.3g} bits an element"
+    least, most = fmt.spread.least, fmt.spread.most
     if fmt.spread.low == fmt.spread.high:
         text = f"{taken} ({fmt.spread.source}). The format allows {least:g} to {most:g}."
     else:

@@ -247,13 +247,26 @@ def _breakdown(run: Metrics) -> Iterator[Block]:
         yield Bar(name, share, (seconds(value), percent(share)), mark, "·" if mark in "#=" else " ", style)
 
 
+def _estimated(p: Metrics) -> Iterator[Block]:
+    """Yield the range of predicted bytes whose number depends on the gradients."""
+    from paceline.strategy.compression.formats import DEPENDS
+
+    begins = DEPENDS.format(name=p.strategy["compression"])
+    yield from (Paragraph(f"Predicted wire bytes are an estimate. {each}") for each in p.assumptions if each.startswith(begins))
+
+
 def training_screen(prediction: Metrics, record: RunRecord, trust: TrustHistory | None) -> Screen:
     """Return the screen of a completed run: predicted and measured, its learning rate, batch and layers."""
     name, error = str(record.strategy["compression"]), step_time_error(prediction, record)[0]
     measured = f"{seconds(record.step_time_s)} a step measured, the prediction is off by {percent(error, signed=True)}"
     return Screen(
         title=f"{run_title(record)}, predicted and measured",
-        answer=(*comparison({name: prediction}, {name: record}), GAP, *map(Paragraph, sentences(record, trust))),
+        answer=(
+            *comparison({name: prediction}, {name: record}),
+            *_estimated(prediction),
+            GAP,
+            *map(Paragraph, sentences(record, trust)),
+        ),
         brief=f"{run_title(record)}: {measured}; accuracy {percent(accuracy_of(record))}",
         why=(
             Pair("strategy", strategy_text(record.strategy)),

@@ -16,12 +16,16 @@ HEADER_BYTES = 32
 PayloadBound = Literal["low", "expected", "high", "most"]
 
 
+DEPENDS = "The payload of {name} depends on the gradients"
+"""Beginning of the sentence on a length that is an estimate."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """Bits of one element, in a format whose length depends on the values.
 
     Attributes:
-        low, high: range expected in training. ``most``: the format's upper bound.
+        low, high: range expected in training. ``least``, ``most``: the format's bounds.
         source: origin of ``low`` and ``high``.
     """
 
@@ -29,6 +33,7 @@ class Spread:
     high: float
     most: float
     source: str
+    least: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,7 @@ def inceptionn_scaled(options: Mapping[str, float]) -> Format:
 def bf16_coded(options: Mapping[str, float]) -> Format:
     """Return bfloat16 with coded exponents: a byte of sign and mantissa, and at most another of the exponent."""
     source = "gradients and weights of a small GPT-2 and LeNet-5 by kind of layer; benchmarks/results/coded_exponents.csv"
-    fmt = Format("bf16-coded", 11.5, 8, headers=(CODINGS,), spread=Spread(11.1, 12.0, 16.0, source))
+    fmt = Format("bf16-coded", 11.5, 8, headers=(CODINGS,), spread=Spread(11.1, 12.0, 16.0, source, least=8.0))
     return _measured(fmt, options["ratio"])
 
 
@@ -184,8 +189,10 @@ def _measured(fmt: Format, ratio: float) -> Format:
     """Return the format with the bits of a measured compression ratio; 0 changes nothing."""
     if not ratio or fmt.spread is None:
         return fmt
-    bits = min(fmt.spread.most, max(INCEPTIONN_BITS[0], 32 / ratio))
-    return replace(fmt, element_bits=bits, spread=Spread(bits, bits, fmt.spread.most, f"a ratio of {ratio:g}, given"))
+    bits = min(fmt.spread.most, max(fmt.spread.least, 32 / ratio))
+    return replace(
+        fmt, element_bits=bits, spread=replace(fmt.spread, low=bits, high=bits, source=f"a ratio of {ratio:g}, given")
+    )
 
 
 def _exponent(bound: float) -> int:

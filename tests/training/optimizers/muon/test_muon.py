@@ -138,6 +138,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"params": [{"params": NAMED, "rate": 1}]}, "'rate', which is no option"),
     ({"params": [{"params": NAMED, "algorithm": "sgd"}]}, "algorithm"),
     ({"params": [("x", torch.ones(2, 2, dtype=torch.complex64))]}, "x is complex64"),
+    ({"params": [{"params": [torch.ones(2, 2)]}], "rule": "hidden"}, "have none; give the group an algorithm"),
     ({"adjust_lr_fn": "original"}, "adamw_lr has no default"),
     ({"adjust_lr_fn": "orginal"}, "did you mean 'original'|original"),
     ({"precision": "fp8"}, "precision"),

@@ -133,6 +133,14 @@ def test_a_damaged_newest_checkpoint_leads_to_the_one_before(tmp_path, what, how
         checkpoint.load(tmp_path)
 
 
+def test_a_change_of_a_dense_rule_is_said_in_the_words_of_its_options():
+    rule = {"min_elements": 1024, "last_layer": False, "names": []}
+    other = {"min_elements": 64, "last_layer": False, "names": ["*.head.*"]}
+    assert checkpoint._changes("dense_rule", rule, other) == ["min-elements 1024 -> 64", "dense none -> *.head.*"]
+    assert checkpoint._changes("dense_rule", rule, None) == ["min-elements 1024 -> none"]
+    assert checkpoint._changes("options", {}, {"a": None}) and not checkpoint._changes("options", {}, {})
+
+
 def test_a_foreign_newest_checkpoint_leads_to_the_one_before(tmp_path):
     """A copy of another run's: the file is whole, and its parts are there or not."""
     two_generations(tmp_path / "run")

@@ -23,6 +23,9 @@ _RENAMED = {"adamw_lr": "lr", "adamw_betas": "betas", "adamw_eps": "eps", "adamw
 _NOTES = ("params", "param_names", "algorithm", "initial_lr", "name")
 _TYPES = (torch.float64, torch.float32, *LOW)
 
+_GROUPED = 'give the group an algorithm, "muon" or "adamw", or the named parameters'
+_UNGROUPED = 'pass the model or its named_parameters(), or give each group an algorithm, "muon" or "adamw"'
+
 Group = dict[str, Any]
 
 
@@ -52,7 +55,7 @@ def as_groups(params: Any, needs_names: bool) -> list[Group]:
             if needs_names and not algorithm:
                 raise UserError(
                     "Muon divides parameters by name, and these have none",
-                    'pass the model or its named_parameters(), or give each group an algorithm, "muon" or "adamw"',
+                    _GROUPED if isinstance(members[0], Mapping) else _UNGROUPED,
                 )
             tensors = [(f"{index}.{i}", tensor) for i, tensor in enumerate(tensors)]
         for name, tensor in tensors:

@@ -20,6 +20,7 @@ import torch
 
 from paceline.errors import UserError, shorten
 from paceline.rundir import unwritable
+from paceline.strategy.strategy import CHOICES
 from paceline.training.runs.checkpoints.state_shards import joined, whole
 from paceline.training.runs.training_run import TrainingRun
 
@@ -334,6 +335,28 @@ def refuse_unfinished(directory: Path) -> None:
         )
 
 
+def _changes(name: str, before: Any, now: Any) -> list[str]:
+    """Return the changes of a setting in the words of its options, ``min-elements 1024 -> 64``; none if it is the same."""
+    if before == now:
+        return []
+    if isinstance(before, Mapping) or isinstance(now, Mapping):
+        old, new = before or {}, now or {}
+        parts = [part for part in {**old, **new} if old.get(part) or new.get(part)]
+        if found := [each for part in parts for each in _changes(part, old.get(part), new.get(part))]:
+            return found
+    word = CHOICES[name].option if name in CHOICES else {"names": "dense"}.get(name, "")
+    return [f"{word or name.replace('_', '-')} {_said(before)} -> {_said(now)}"]
+
+
+def _said(value: Any) -> str:
+    """Return a value of a setting as one writes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "none"
+    return "none" if value is None else repr(value)
+
+
 def check_same_run(run: TrainingRun, state: Mapping[str, Any]) -> None:
     """Raise UserError with the differences if ``run`` would not continue the run of the checkpoint."""
     check_same_settings(run, state)
@@ -350,7 +373,7 @@ def check_same_settings(run: TrainingRun, state: Mapping[str, Any]) -> None:
     old = state["run"].on_nodes_of(run.strategy.gradient_exchange.ranks_per_node)
     usual = run.strategy.has_usual_exchange and old.strategy.has_usual_exchange
     before, now = old.identity, {k: v for k, v in run.identity.items() if not (usual and k == "exchange")}
-    changed = [f"{k} {before[k]!r} -> {v!r}" for k, v in now.items() if k in before and before[k] != v]
+    changed = [each for k, v in now.items() if k in before for each in _changes(k, before[k], v)]
     if changed:
         raise UserError(
             f"the checkpoint is from a run with other settings: {', '.join(changed)}", "resume with the same settings"

@@ -146,10 +146,13 @@ class PeerSync:
         if self.trained:
             self._take_outer_step()
         self._take()
-        assert self._meeting is not None and self._rounds is not None and self._places is not None, "joined"
-        with self._meeting.answering():
-            digest = " ".join(self._places.everyone(self.shared.digest()))
-            self._places.decide(partial(self._rounds.end, self.outer_step, digest))
+        meeting, rounds, places = self._meeting, self._rounds, self._places
+        if (
+            meeting is not None and rounds is not None and places is not None
+        ):  # only the first copy of each shard has met others
+            with meeting.answering():
+                digest = " ".join(places.everyone(self.shared.digest()))
+                places.decide(partial(rounds.end, self.outer_step, digest))
         self.leave()
 
     def leave(self) -> None:

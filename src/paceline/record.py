@@ -101,7 +101,9 @@ class Metrics(Tabular):
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read a dict of ``to_json``. Keys of later schemas are ignored."""
         known = {f.name for f in fields(cls)}
-        values: dict[str, Any] = {k: tuple(v) if k == "assumptions" else v for k, v in data.items() if k in known}
+        values: dict[str, Any] = {
+            k: tuple(v) if k in ("assumptions", "curve", "stages") else v for k, v in data.items() if k in known
+        }
         return cls(**values)
 
 

@@ -3,6 +3,7 @@ what FSDP2 is told to divide by, to read early and to keep in parts; and which d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -125,12 +126,19 @@ def test_weights_may_be_kept_in_parts_after_the_forward_pass() -> None:
 def test_bytes_of_weights_that_are_kept_in_parts() -> None:
     """Rows of (16 x 31, 16), (11 x 61, 11, 12 x 43, 12) and (2 x 47, 2) on four ranks: gathered in the forward pass from all;
     in the backward pass half of them from the other rank of a pair, as fp32."""
-    shards = [16 * 32, 11 * 62 + 12 * 44, 2 * 48]
+    units = [(16 * 31, 16), (11 * 61, 11, 12 * 43, 12), (2 * 47, 2)]
+    shards = [sum(tensors) for tensors in units]
     scattered = 3 * 4 * sum(shards)
-    message = {"0": lambda n: 4 * n, "16": lambda n: 2 * n, "8": lambda n: 32 + 4 * -(-n // 1024) + n}
+
+    def in_blocks(tensors: Sequence[int]) -> int:
+        """Header, then each tensor in whole blocks with a scale; fewer than 256 weights follow as fp32."""
+        blocks = sum(-(-n // 1024) for n in tensors if n >= 256)
+        return (32 if blocks else 0) + (4 + 1024) * blocks + 4 * sum(n for n in tensors if n < 256)
+
+    gathered = {"0": 4 * sum(shards), "16": 2 * sum(shards), "8": sum(map(in_blocks, units))}
     for result in ranks(4, "secondary"):
-        for bits, size in message.items():
-            assert result[bits]["sent"] == scattered + sum(3 * size(n) + 2 * 4 * n for n in shards)
+        for bits, size in gathered.items():
+            assert result[bits]["sent"] == scattered + 3 * size + 2 * 4 * sum(shards)
 
 
 def test_replicas_that_differ_are_named_at_attach() -> None:

@@ -91,12 +91,18 @@ def counted(hosts: int, per_host: int, cases: list[tuple[str, str]]) -> list[lis
     return [json.loads(r.stdout.partition("FOUND ")[2]) for r in results]
 
 
+def plan(compression: str) -> BucketPlan:
+    """The bucket of one tensor, which ends with the zeros of its last block."""
+    padding = -ELEMENTS % 1024 if compression in ("int8", "int4", "sign") else 0
+    return BucketPlan(ELEMENTS, 1, 0, padding=padding)
+
+
 @pytest.mark.long
 def test_every_exchange_sends_what_is_described() -> None:
     n = 3
     seen = counted(n, 1, FLAT + TO_OWNERS + BY_VALUE)
     for index, (compression, exchange) in enumerate(FLAT):
-        phases = describe(BucketPlan(ELEMENTS, 1, 0), COMPRESSIONS[compression], exchange, n).phases
+        phases = describe(plan(compression), COMPRESSIONS[compression], exchange, n).phases
         for rank in range(n):
             described = sum(phase.sent(rank) for phase in phases)
             socket, metered = seen[rank][index]
@@ -118,7 +124,7 @@ def test_between_nodes_only_the_compressed_shares_travel() -> None:
     hosts, local = 2, 2
     seen = counted(hosts, local, NODES)
     for index, (compression, exchange) in enumerate(NODES):
-        phases = describe(BucketPlan(ELEMENTS, 1, 0), COMPRESSIONS[compression], exchange, hosts * local, local).phases
+        phases = describe(plan(compression), COMPRESSIONS[compression], exchange, hosts * local, local).phases
         for host in range(hosts):
             ranks = range(host * local, (host + 1) * local)
             described = sum(p.sent(rank) for p in phases if not p.name.startswith("inner") for rank in ranks)

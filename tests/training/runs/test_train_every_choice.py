@@ -377,7 +377,7 @@ def test_what_is_executed_is_what_was_predicted_and_calibrated(case, outcome):
     ran = outcome(case.choices)
     strategy = Strategy.of(**ran.record.strategy)
     name = strategy.gradient_exchange.compression.name
-    if name.startswith("inceptionn"):
+    if name in ("inceptionn", "inceptionn-scaled", "bf16-coded"):
         return  # its lengths depend on the values
     if {"warmup_steps", "start_iter"} & dict(strategy.gradient_exchange.options).keys():
         assert ran.record.wire_bytes_per_device > ran.prediction.wire_bytes_per_device  # predicted is a step after the warm-up

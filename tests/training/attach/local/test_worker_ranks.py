@@ -55,7 +55,7 @@ def seats(rank: int, workers: int) -> list[Any]:
         (half, {}),
         (whole, {}),
         (sharded, {"worker_devices": 4}),
-        (sharded, {"exchange": paceline.GradientExchange("int8", "hierarchical", ranks_per_node=2)}),
+        (sharded, {"compression": paceline.GradientExchange("int8", "hierarchical", ranks_per_node=2)}),
         (sharded, {"process_group": dist.new_subgroups(2)[0]}),
         (DistributedDataParallel(oracle.network()), {}),
     ]

@@ -91,7 +91,7 @@ class Rank:
             GradientExchange(compression),
             sync_every=EVERY,
             process_group=dist.new_group(list(chain(*grids[own])), use_local_synchronization=True),
-            peers=paceline.Peers(dist.distributed_c10d._get_default_store(), run=run, patience_s=3.0, **peers),
+            peers=paceline.Peers(dist.distributed_c10d._get_default_store(), run=run, patience_s=20.0, **peers),
             timeout_s=60,
             check_every=1,
         )

@@ -1,12 +1,12 @@
-"""A step of Muon on one CPU process beside other implementations, as rows of a CSV file.
+"""Seconds of a step of Muon on one CPU process, ours and other implementations, as rows of a CSV file.
 
     python benchmarks/muon_speed.py --out RESULTS/muon_speed.csv
 
 RESULTS is benchmarks/results. Contenders take turns on the same weights and gradients, and each row has the processor's seconds
 of a step, so that neighbours on the machine count little. `torch.optim.Muon` takes the matrices one after the other, with
-torch.optim.AdamW for the rest. pytorch_optimizer and dion are measured if they can be imported. Of dion
-(github.com/microsoft/dion, commit 0c20549, in no registry) the compiled functions of a step are called as its step calls them
-in one process, `dion`, and with a stack of matrices of one shape, `dion stacked`, as its later versions do.
+torch.optim.AdamW for the rest. pytorch_optimizer and dion are measured if they can be imported. dion
+(github.com/microsoft/dion, commit 0c20549, in no registry) is measured by the compiled functions of its step, called as its
+step calls them in one process, `dion`, and with a stack of matrices of one shape, `dion stacked`, as its later versions do.
 """
 
 from __future__ import annotations

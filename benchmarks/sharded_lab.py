@@ -94,7 +94,7 @@ def measure(link: str, o: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def row(case: Mapping[str, Any], link: str, alone: Mapping[str, Any], table: Workload, o: argparse.Namespace) -> dict[str, Any]:
-    """One case beside its prediction, which knows the same worker ``alone``."""
+    """Return the row of one case and its prediction, which knows the same worker ``alone``."""
     compute, hop = alone["step_s"], alone["hop_s"]
     choices = {name: case.get(name, 0) for name in ("gather_bits", "shard_devices")}
     strategy = {"sharding": case["sharding"], **choices, "bucket_bytes": o.bucket_bytes}

@@ -122,7 +122,7 @@ def row(
     table: Workload,
     o: argparse.Namespace,
 ) -> dict[str, Any]:
-    """Return one case beside its prediction."""
+    """Return the row of one case and its prediction."""
     compute = alone[case.get("inner", "adamw")]
     nominal = "100Gb/s" if link == "loopback" else link
     guess = lab_cases.predicted(table, o.hosts, nominal, case, compute, 0.0, overlap=not case.get("local"))

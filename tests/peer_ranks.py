@@ -1,4 +1,4 @@
-"""Peers as processes that are killed, leave, join, come late or learn NaN. What happens waits for events, never for times.
+"""Peers as processes that are killed, leave, join, come late or learn NaN. Faults wait for events, never for times.
 
 Each rank of ``distributed.launch_and_let_fail`` is a peer, whose site is a group of one rank. They use the launch's store.
 """
@@ -73,7 +73,7 @@ class Peer:
         return took
 
     def told(self, **more: Any) -> dict[str, Any]:
-        """What the case compares."""
+        """Return the values that a case compares."""
         weights = checksum_of([self.sync.fragment.anchor])
         sync = self.sync
         counts = {"left_behind": sync.left_behind, "dropped": sync.dropped, "returned": sync.returned}
@@ -88,7 +88,7 @@ def end(told: dict[str, Any]) -> None:
 
 
 def results(outcomes: list[Any]) -> list[dict[str, Any] | None]:
-    """What each peer told; None for one that was killed."""
+    """Return the last line that each peer told; None for one that was killed."""
     lines = [[line for line in outcome.said.splitlines() if line.startswith("TOLD ")] for outcome in outcomes]
     return [json.loads(found[-1][5:]) if found else None for found in lines]
 
@@ -297,7 +297,7 @@ def decoupled(rank: int, workers: int, compression: str) -> dict[str, Any]:
 
 
 def problems(name: str, outcomes: list[Any]) -> list[str]:
-    """What is not as it should be in the outcomes of a case."""
+    """Return the faults in the outcomes of a case."""
     found, told = list[str](), results(outcomes)
     lost = {"killed", "killed before", "stopped", "orphaned"}
     alive = told[1:] if name == "storeless" else told[:-1] if name in lost else told
@@ -372,7 +372,7 @@ def _steps(peers: list[dict[str, Any]]) -> list[int]:
 
 
 def _common(peers: list[dict[str, Any]], fetched: list[Any]) -> bool:
-    """Whether the fetched weights have the bits of the others', which have taken two outer steps since."""
+    """Return whether the fetched weights have the bits of the others', which have taken two outer steps since."""
     theirs = [{step: digest for step, digest, _ in one["seen"]} for one in peers[:-1]]
     mine = peers[-1]["seen"][0][0]
     return all(one.get(fetched[0]) == fetched[1] for one in theirs) and mine > fetched[0]

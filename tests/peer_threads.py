@@ -69,7 +69,7 @@ def trained(peer: tuple[Any, Any, PeerSync], samples: Sequence[torch.Tensor]) ->
 
 
 def simulated() -> list[np.ndarray]:
-    """What three peers must have after all rounds, by a simulation that knows no peers."""
+    """Return the weights of three peers after all rounds, by a simulation without peers."""
     return oracle.simulated(3, EVERY * ROUNDS, every=EVERY, inner="sgd")[0]
 
 
@@ -135,7 +135,7 @@ def fetched() -> dict[str, Any]:
 
 
 def at_site() -> list[Any]:
-    """What a site of one rank returns and raises."""
+    """Return the results and errors of a site of one rank."""
     group = dist.group.WORLD
     assert group is not None
     site = SiteRanks(group, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""What a day with a GPU would run: within its minutes, of scripts that exist, and as its page says."""
+"""The steps of a day with a GPU fit its minutes, call scripts that exist, and are those of the page."""
 
 from __future__ import annotations
 

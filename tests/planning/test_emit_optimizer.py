@@ -59,7 +59,7 @@ def test_every_target_writes_the_same_optimizer(target: str) -> None:
 
 
 def test_muon_takes_the_model() -> None:
-    """Which it divides by names; torch's ZeRO-1 hides them."""
+    """The file gives Muon the model, whose names divide its tensors; torch's ZeRO-1 hides them."""
     assert "optimizer = paceline.Muon(model, lr=...)" in emitted(job("torchrun", LLAMA, optimizer="muon")).text
     assert "paceline.Muon(self, lr=...)" in emitted(job("lightning", LLAMA, optimizer="muon")).text
     with pytest.raises(UserError, match="give sharding ddp or zero3"):

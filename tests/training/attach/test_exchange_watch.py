@@ -48,7 +48,7 @@ def test_only_the_first_that_has_not_ended_is_late() -> None:
 
 
 class AllAlive:
-    """A roll of ranks that finds none of them lost."""
+    """Roll of ranks of which all live."""
 
     def __init__(self, group: Any) -> None:
         self.group = group

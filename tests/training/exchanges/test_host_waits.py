@@ -88,7 +88,7 @@ def test_fp16_gradients_are_asked_once_more(small_chunks, monkeypatch):
 @pytest.mark.everyday("int8:ring", others="long")
 @pytest.mark.parametrize("way", ["int8:sharded", "int8:ring", "int8:allgather"])
 def test_a_damaged_message_is_told_by_every_rank_that_uses_it(way, small_chunks, monkeypatch):
-    """It is found only after sums that lack it were sent: these are unreadable, so no rank goes on with them."""
+    """It is found only after sums that lack it were sent: every rank refuses these by their checksum."""
     play(monkeypatch)
     send = LocalWire.shift if way == "int8:ring" else LocalWire.all_to_all
     hurt = []

@@ -12,7 +12,7 @@ _INFINITY = 0x7F800000
 
 
 def serves(codec: TopK) -> bool:
-    """Return whether elements are the largest of all. Those of chunks are selected on the host."""
+    """Return whether elements are the largest of all. The largest of each chunk are selected on the host."""
     return not codec.chunk
 
 

@@ -107,7 +107,7 @@ differ by at most 0.25 of an encoding's error, relative to the largest gradient:
 
 def from_an_earlier_version(rank: int, workers: int) -> dict[Any, Any]:
     """The largest difference of any weight two steps after loading, and what the updates lack of gradients and residuals, both
-    relative to the largest weight; the hook's step. Beside not loading."""
+    relative to the largest weight; the hook's step. Also of a run that does not load it."""
     seen: dict[Any, Any] = {}
     for case, kept in torch.load(EARLIER, weights_only=False).items():
         after = [values.numpy() for values in kept["after"].values()]

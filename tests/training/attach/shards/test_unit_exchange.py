@@ -179,8 +179,7 @@ def test_rows_by_another_dimension() -> None:
 @pytest.mark.parametrize("exchange", NAMES)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_bytes_sent_are_bytes_described(workers: int, exchange: str, bits: int) -> None:
-    """Of compressed tensors, one too small for a block, and a dense one, as fp32 or as bfloat16; its error is half a last place
-    each."""
+    """Two tensors are compressed, one is too small for a block, one is dense. bfloat16 is half a last place off."""
     shapes, dense = specs([(7, 5), (130, 9), (33, 2), (300, 9)]), {"t2"}
     x = GradientExchange("int8", exchange, dense_bits=bits)
     tensors = sharded(shapes, [0] * 4, workers)

@@ -1,4 +1,4 @@
-"""What ranks agree on: the same on a GPU, where the host asks once, as on the host."""
+"""Agreement of ranks on scales and fitness: on a GPU, where the host asks once, the same as on the host."""
 
 from __future__ import annotations
 

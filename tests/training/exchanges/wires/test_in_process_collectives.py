@@ -251,7 +251,7 @@ BLOCKED += [("topk", {"chunk": 1024, "value_bits": bits, "density": 0.25}) for b
 @each_row("blocked", BLOCKED)
 @each_row("exchange", ["sharded", "ring", "allgather", "hierarchical"])
 def test_a_small_tensor_takes_no_noise_from_its_large_neighbour(blocked: tuple[str, dict[str, float]], exchange: str) -> None:
-    """Its error next to a tensor of 4,096 times its scale is that next to one of its own scale. Bytes are those described."""
+    """A neighbour of 4,096 times its scale adds no error to a tensor. Bytes are those described."""
     (compression, options), sizes, local = blocked, (1500, 1300), 2 if exchange == "hierarchical" else 1
     described = GradientExchange(compression, "sharded" if local > 1 else exchange, options=options)
     tensors = [TensorSpec(name, (size,), at) for name, size, at in zip("ab", sizes, (0, sizes[0]), strict=True)]

@@ -23,7 +23,7 @@ PLACED: list[tuple[tuple[int, ...], list[Any]]] = [
 
 
 class Sharded:
-    """What ``box`` reads of a DTensor."""
+    """Stand-in of a DTensor, with the attributes that ``box`` reads."""
 
     def __init__(self, shape: tuple[int, ...], mesh: tuple[int, ...], placements: list[Any]) -> None:
         self.shape, self.placements = shape, placements

@@ -115,7 +115,7 @@ class _Stop(Exception):
 
 
 def resumed(rank: int, workers: int) -> list[bool]:
-    """Whether a run that stops after two steps of an epoch ends with the bits of one that does not."""
+    """Return for each case whether a run that stops inside an epoch ends with the bits of one that does not."""
     same: list[bool] = []
     for choices in RESUMED:
         run = run_of(workers, model="user_module:unnormalized", **choices)

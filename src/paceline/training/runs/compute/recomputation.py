@@ -7,6 +7,7 @@ FSDP2's, run outside.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -130,7 +131,7 @@ def _statistics_kept(norms: Sequence[_BatchNorm]) -> Iterator[None]:
             norm.momentum, norm.num_batches_tracked = momentum, counted
 
 
-class _Policy:
+class _Policy(ABC):
     """Decision about each operation of a block, the same in both forward passes."""
 
     def __call__(self, context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -138,8 +139,9 @@ class _Policy:
         keeps = not aliases and self.keeps(operation, context.is_recompute)
         return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
 
+    @abstractmethod
     def keeps(self, operation: Any, again: bool) -> bool:
-        raise NotImplementedError
+        """Return whether the result of an operation is kept. ``again``: in the second forward pass."""
 
 
 class _Scores(_Policy):

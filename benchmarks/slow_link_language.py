@@ -70,6 +70,7 @@ def cases(every: int) -> list[dict[str, Any]]:
         {"method": "dense DDP", "compression": "dense"},
         {"method": "int8 DDP", "compression": "int8"},
         {"method": "TernGrad DDP", "compression": "terngrad"},
+        {"method": "Muon DDP", "compression": "dense", "inner": "muon"},
         by_recipe("DiLoCo", "diloco", every),
         {**by_recipe("DiLoCo int8", "diloco", every), "compression": "int8"},
         by_recipe("SparseLoCo", "sparseloco", every),

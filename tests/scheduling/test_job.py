@@ -28,6 +28,13 @@ from paceline.scheduling.job import Job, check_names
         ({"arrival_s": 10.0, "deadline_s": 10.0}, "deadline"),
         ({"deadline_s": math.nan}, "deadline"),
         ({"adapts": frozenset({"colour"})}, "adapts colour"),
+        ({"limit_s": -1.0}, "time limit -1"),
+        ({"min_run_s": math.inf}, "minimum runtime inf"),
+        ({"grace_s": math.nan}, "grace nan"),
+        ({"topology": "rak"}, "unknown topology of job 'a' 'rak'.*rack"),
+        ({"share": 0.0}, "a share of 0"),
+        ({"share": 1.5}, "a share of 1.5"),
+        ({"share": 0.5, "devices": 2}, "a share of 0.5 and 2 devices"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.scheduling.jobs_file import read_jobs
+from paceline.scheduling.launch import Launch
 
 FILE = """
 [[job]]
@@ -35,6 +36,11 @@ deadline = "3h"
 owner = "ann"
 virtual_cluster = "vision"
 device_types = ["a100", "their own"]
+limit = "2h"
+priority = -3
+preemptible = false
+min_run = "10min"
+topology = "node"
 """
 
 
@@ -53,6 +59,8 @@ def test_jobs_and_when_they_arrive(tmp_path: Path) -> None:
     assert (rigid.job.model, rigid.global_batch, rigid.job.samples, rigid.job.weight) == ("resnet50", 256, 1.2e6, 2.0)
     assert (rigid.job.deadline_s, rigid.job.owner, rigid.job.virtual_cluster) == (10800.0, "ann", "vision")
     assert rigid.job.device_types == ("A100 SXM 80GB", "their own")
+    conditions = (rigid.job.limit_s, rigid.job.priority, rigid.job.preemptible, rigid.job.min_run_s, rigid.job.topology)
+    assert conditions == (7200.0, -3, False, 600.0, "node") and Launch.from_json(rigid.to_json()) == rigid
     assert (elastic.job.deadline_s, elastic.job.weight, elastic.global_batch, elastic.job.device_types) == (
         math.inf,
         1.0,
@@ -68,6 +76,9 @@ def test_jobs_and_when_they_arrive(tmp_path: Path) -> None:
     [
         ("", "is not a list of jobs"),
         ("job = 3", "is not a list of jobs"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\npreemptible = 'no'", "preemptible is 'no'"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\npriority = 1.5", "priority is 1.5"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\nshare = 0.5", "states a share of 0.5"),
         ("nodes = 3\n[[job]]\nname = 'a'\ncommand = 'b'", "it also has nodes"),
         ("[[job]\n", "is not TOML"),
         ("[[job]]\nname = 'a'\ncommand = 'b'\ndevice = 2", "did you mean devices"),

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from paceline.errors import UserError, shorten, shown
+from paceline.errors import UserError, shorten, shown, unknown
 from paceline.scheduling.speeds.stated_strategy import parse_strategy
 
 Choice = Literal["devices", "batch", "strategy"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
+Topology = Literal["", "node", "rack"]
+"""Domain that must hold all devices of a job; empty: any nodes."""
+TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
 LONGEST_S = 1e9
 """Longest legal duration; a larger number is probably in another unit."""
 
@@ -35,6 +38,13 @@ class Job:
         weight: weight of its share, above 0.
         deadline_s: seconds after the start of the trace; inf: none.
         virtual_cluster, owner: accounts that its devices count to.
+        limit_s: longest time that it may run, as its owner states it; the job is ended then. 0: unknown.
+        priority: a job of higher priority comes first, under policies that have priorities.
+        preemptible: False: once started, it keeps its devices to its end.
+        min_run_s: seconds after a start before it may lose its devices again.
+        grace_s: seconds between the warning of a preemption and the loss of the devices. The job works meanwhile.
+        topology: domain that must hold all its devices, ``node`` or ``rack``; empty: none is required.
+        share: fraction of the device that it needs; below 1 for a job on one device, which others then share.
     """
 
     name: str
@@ -58,6 +68,13 @@ class Job:
     deadline_s: float = math.inf
     virtual_cluster: str = ""
     owner: str = ""
+    limit_s: float = 0.0
+    priority: int = 0
+    preemptible: bool = True
+    min_run_s: float = 0.0
+    grace_s: float = 0.0
+    topology: Topology = ""
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -68,6 +85,9 @@ class Job:
             (self.steps, "steps", 0.0),
             (self.samples, "samples", 0.0),
             (self.epochs, "epochs", 0.0),
+            (self.limit_s, "time limit", 0.0),
+            (self.min_run_s, "minimum runtime", 0.0),
+            (self.grace_s, "grace", 0.0),
         ):
             if not least <= value < math.inf:
                 raise UserError(f"job {self._short}: {what} {shown(value)}", "give a number from 0 up")
@@ -93,12 +113,23 @@ class Job:
             raise UserError(f"job {self._short} states no work", "give duration_s, steps, samples, epochs or a target")
         if unknown := set(self.adapts) - set(CHOICES):
             raise UserError(f"job {self._short} adapts {', '.join(sorted(unknown))}", f"legal: {', '.join(CHOICES)}")
-
+        self._check_conditions()
         if self.strategy:
             try:
                 parse_strategy(self.strategy)
             except UserError as error:
                 raise UserError(f"job {self._short}: {error.message}", error.fix) from None
+
+    def _check_conditions(self) -> None:
+        """Raise UserError for illegal conditions on its devices."""
+        if self.topology not in TOPOLOGIES:
+            raise unknown(f"topology of job {self._short}", self.topology, TOPOLOGIES[1:])
+        if not 0 < self.share <= 1:
+            raise UserError(f"job {self._short}: a share of {shown(self.share)} of a device", "give one above 0 and up to 1")
+        if self.share < 1 and (self.devices > 1 or self.model or "devices" in self.adapts):
+            what = f"{self.devices} devices" if self.devices > 1 else f"model {self.model}" if self.model else "adapts devices"
+            fix = "a fraction of a device needs devices = 1, and a duration_s without a model"
+            raise UserError(f"job {self._short}: a share of {self.share:g} and {what}", fix)
 
     @property
     def _short(self) -> str:

@@ -35,6 +35,12 @@ KEYS = (
     "owner",
     "virtual_cluster",
     "device_types",
+    "limit",
+    "priority",
+    "preemptible",
+    "min_run",
+    "topology",
+    "share",
 )
 EXAMPLE = '[[job]] with name = "a" and command = "paceline train --model lenet5 --data digits"'
 
@@ -42,10 +48,10 @@ EXAMPLE = '[[job]] with name = "a" and command = "paceline train --model lenet5 
 def read_jobs(path: str | Path) -> list[tuple[Launch, float]]:
     """Read the jobs of a file, each with its arrival in seconds after the start.
 
-    ``command`` is a line or a list of words. ``arrival`` and ``grace`` are times such as ``"90s"``. ``devices`` is for a rigid
-    job, ``min_devices`` and ``max_devices`` for an elastic one. Paths are relative to the file. ``checkpoint`` defaults to a
-    folder of the job's name. ``deadline`` is a time after the arrival, ``samples`` a count such as ``"1.2M"``, ``device_types``
-    a list. The other keys are fields of ``Launch`` and ``Job``.
+    ``command`` is a line or a list of words. ``arrival``, ``grace``, ``limit`` and ``min_run`` are times such as ``"90s"``.
+    ``devices`` is for a rigid job, ``min_devices`` and ``max_devices`` for an elastic one. Paths are relative to the file.
+    ``checkpoint`` defaults to a folder of the job's name. ``deadline`` is a time after the arrival, ``samples`` a count such
+    as ``"1.2M"``, ``device_types`` a list. The other keys are fields of ``Launch`` and ``Job``.
 
     Raises:
         UserError: a file that cannot be read, an unknown key or value (the job is named), two jobs of one name.
@@ -104,6 +110,12 @@ def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[Launch, floa
         weight=_number(table, "weight", 1.0, where),
         deadline_s=_time(table, "deadline", "0s", where) if "deadline" in table else math.inf,
         device_types=_devices(table, where),
+        limit_s=_time(table, "limit", "0s", where),
+        min_run_s=_time(table, "min_run", "0s", where),
+        priority=_whole(table, "priority", 0, where),
+        preemptible=_yes(table, "preemptible", True, where),
+        topology=_text(table, "topology", "", where),
+        share=_number(table, "share", 1.0, where),
         **{name: _text(table, name, "", where) for name in ("model", "owner", "virtual_cluster")},
     )
     return launch, _time(table, "arrival", "0s", where)
@@ -113,6 +125,20 @@ def _text(table: Mapping[str, Any], key: str, default: str, where: str) -> str:
     value = table.get(key, default)
     if not isinstance(value, str):
         raise UserError(f"{where}: {key} is {shorten(repr(value), 40)}", "give text")
+    return value
+
+
+def _whole(table: Mapping[str, Any], key: str, default: int, where: str) -> int:
+    value = table.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UserError(f"{where}: {key} is {shorten(repr(value), 40)}", "give a whole number")
+    return value
+
+
+def _yes(table: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
+    value = table.get(key, default)
+    if not isinstance(value, bool):
+        raise UserError(f"{where}: {key} is {shorten(repr(value), 40)}", "give true or false")
     return value
 
 

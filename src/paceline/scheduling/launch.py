@@ -22,6 +22,8 @@ _SET_BY_EXECUTOR = ("--workers", "--out", "--resume")
 _EPOCHS, _BATCH = 10, 64  # defaults of paceline train
 _STATED = ("min_devices", "max_devices", "model", "batch", "samples", "duration_s", "weight", "deadline_s")
 _OWNERSHIP = ("virtual_cluster", "owner", "device_types")
+_CONDITIONS = ("limit_s", "priority", "preemptible", "min_run_s", "topology")
+"""Fields of ``Job`` that are written where they differ from their defaults. ``grace_s`` is a field of ``Launch``."""
 _END = "end of the command"
 
 
@@ -112,6 +114,8 @@ class Launch:
         if self.is_paceline and (stated := [name for name in ("batch", "duration_s") if getattr(self.job, name)]):
             name = stated[0].removesuffix("_s")
             raise UserError(f"{where} states {name}, which its command says", f"leave {name} out")
+        if self.job.share != 1:
+            raise UserError(f"{where} states a share of {self.job.share:g}", "executors give whole devices; leave it out")
         if self.job.duration_s and self.job.samples:
             raise UserError(f"{where} states samples and a duration", "give one of them")
         if not 0 <= self.job.batch < math.inf:
@@ -185,6 +189,8 @@ class Launch:
     def to_json(self) -> dict[str, Any]:
         """Convert to flat plain data, as ``of`` takes it."""
         job = {name: getattr(self.job, name) for name in ("name", *_STATED, *_OWNERSHIP)}
+        usual = {each.name: each.default for each in fields(Job)}
+        job |= {name: value for name in _CONDITIONS if (value := getattr(self.job, name)) != usual[name]}
         launched = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "job"}
         lists = {"command": list(self.command), "device_types": list(self.job.device_types)}
         return {**job, **launched, **lists, "environment": dict(self.environment)}

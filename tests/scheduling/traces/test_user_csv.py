@@ -40,9 +40,23 @@ def test_cells_become_fields(tmp_path: Path) -> None:
     )
 
 
+def test_conditions_and_their_other_names_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(
+        "name,arrival_s,duration_s,time_limit_s,priority,preemptible,min_run_s,grace_s,topology,gpu_milli\n"
+        "a,0,60,7200,-5,no,60,30,rack,460\n"
+        "b,0,60,,,,,,,\n"
+    )
+    a, b = read_trace(path).jobs
+    assert (a.limit_s, a.priority, a.preemptible, a.min_run_s, a.grace_s, a.topology) == (7200, -5, False, 60, 30, "rack")
+    assert a.share == pytest.approx(0.46) and b == Job(name="b", duration_s=60)
+
+
 @pytest.mark.parametrize(
     ("header", "row", "text"),
     [
+        ("preemptible", "perhaps", "column preemptible: 'perhaps' is not one of yes, no"),
+        ("priority", "1.5", "column priority: '1.5' is not a whole number"),
         ("devcies", "4", "unknown column 'devcies'"),
         ("adapts", "wings", "mine.csv, row 1 (line 2), column adapts: unknown choice 'wings'"),
         ("deadline_s", "5", "mine.csv, row 1 (line 2): job 'a': its deadline is not after its arrival"),

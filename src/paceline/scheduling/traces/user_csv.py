@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from paceline.csv_rows import Row
-from paceline.errors import UserError, known_name, unknown
+from paceline.errors import LARGEST_COUNT, UserError, known_name, unknown
 from paceline.scheduling.job import CHOICES, Job
 from paceline.scheduling.traces.published import number, whole
 from paceline.scheduling.traces.trace import Trace
@@ -32,15 +32,39 @@ def _names(row: Row, column: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in row.text(column).split("+"))
 
 
+def _signed(row: Row, column: str) -> int:
+    """Return the whole number in a cell, which may be negative."""
+    text = row.text(column)
+    if not text.removeprefix("-").isdecimal() or abs(int(text)) > LARGEST_COUNT:
+        raise row.wrong(column, "a whole number")
+    return int(text)
+
+
+def _yes(row: Row, column: str) -> bool:
+    word = row.text(column).casefold()
+    if word not in WORDS:
+        raise row.wrong(column, f"one of {', '.join(WORDS)}")
+    return WORDS[word]
+
+
+WORDS: Mapping[str, bool] = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False}
+"""Words of a column that is true or false."""
 _READERS: Mapping[str, Callable[[Row, str], Any]] = {
     "str": _text,
     "float": number,
     "int": whole,
     "frozenset[Choice]": _choices,
     "tuple[str, ...]": _names,
+    "bool": _yes,
+    "Topology": _text,
 }
-FIELDS: Mapping[str, Callable[[Row, str], Any]] = {field.name: _READERS[str(field.type)] for field in fields(Job)}
+FIELDS: Mapping[str, Callable[[Row, str], Any]] = {
+    **{field.name: _READERS[str(field.type)] for field in fields(Job)},
+    "priority": _signed,
+}
 """Reader of each column that may occur."""
+ALIASES: Mapping[str, tuple[str, float]] = {"time_limit_s": ("limit_s", 1.0), "gpu_milli": ("share", 0.001)}
+"""Other names of columns, with the field and the factor to its unit."""
 
 
 def read_own(rows: Sequence[Row]) -> Trace:
@@ -50,7 +74,7 @@ def read_own(rows: Sequence[Row]) -> Trace:
         UserError: an unknown column; a wrong cell, with its row and column.
     """
     for column in rows[0].values:
-        if column not in FIELDS:
+        if column not in FIELDS and column not in ALIASES:
             raise unknown("column", column, FIELDS, "rename it, or leave it out of the file")
     return Trace.of_rows(rows, _job)
 
@@ -58,6 +82,11 @@ def read_own(rows: Sequence[Row]) -> Trace:
 def _job(row: Row) -> Job:
     if not row.text("name"):
         raise row.wrong("name", "a name")
-    given = {column: FIELDS[column](row, column) for column in row.values if row.text(column)}
+    given = {column: FIELDS[column](row, column) for column in row.values if column in FIELDS and row.text(column)}
+    for column, (name, factor) in ALIASES.items():
+        if column in row.values and row.text(column):
+            if name in given:
+                raise row.wrong(column, f"empty where {name} is given")
+            given[name] = number(row, column) * factor
     deadline = given.pop("deadline_s", math.inf)
     return Job(**given, deadline_s=deadline)

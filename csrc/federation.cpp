@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <queue>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 #include <vector>
 
 #include "bind.h"
@@ -50,9 +52,13 @@ struct Held {
 
 struct Head {  // the first job of a kind
     double rank;
+    int64_t borrows;
+    double past;
     int64_t job, kind;
     bool operator>(const Head& other) const {
         if (rank != other.rank) return rank > other.rank;
+        if (borrows != other.borrows) return borrows > other.borrows;
+        if (past != other.past) return past > other.past;
         return job != other.job ? job > other.job : kind > other.kind;
     }
 };
@@ -84,6 +90,9 @@ class Simulation {
         lent_.assign(sites, 0);
         borrowed_.assign(sites, 0);
         credit_.assign(sites, 0.0);
+        past_credit_.assign(sites, 0.0);
+        every_kind_.resize(kinds);
+        std::iota(every_kind_.begin(), every_kind_.end(), 0);
         remaining_.assign(duration, duration + jobs);
         queues_.resize(kinds);
         held_.resize(jobs);
@@ -105,15 +114,11 @@ class Simulation {
                 events_.pop();
                 freed |= leave(now, event);
             }
-            if (freed) dispatch(now, -1);
-            while (next_ < jobs && arrival[next_] == now) {
-                arrive(now, static_cast<int64_t>(next_));
-                next_ = following(next_ + 1);
-            }
+            arrive(now, freed);
             while (!events_.empty() && events_.top().moment == now && events_.top().what == kDeadline) {
                 const int64_t job = events_.top().job;
                 events_.pop();
-                if (overflow(now, job)) dispatch(now, -1);  // devices that were kept for it are free for others
+                if (overflow(now, job)) dispatch(now, every_kind_);  // devices that were kept for it are free for others
             }
         }
     }
@@ -124,7 +129,7 @@ class Simulation {
     void limit(double now, const int64_t* most_lent, const int64_t* most_borrowed) {
         lends.assign(most_lent, most_lent + sites);
         borrows.assign(most_borrowed, most_borrowed + sites);
-        dispatch(now, -1);
+        dispatch(now, every_kind_);
     }
 
     // Start a job that waits in a pool that has room, whatever the limits are. Returns its run.
@@ -164,7 +169,8 @@ class Simulation {
   private:
     size_t next_ = 0;
     std::vector<int64_t> free_, guests_, coming_, lent_, borrowed_;
-    std::vector<double> credit_, remaining_;
+    std::vector<int64_t> every_kind_, arrived_, first_of_kind_;
+    std::vector<double> credit_, past_credit_, remaining_;
     double credit_at_ = 0;
     std::vector<std::set<int64_t>> queues_;
     std::vector<Held> held_;
@@ -182,13 +188,19 @@ class Simulation {
 
     bool guest(size_t pool, int64_t home) const { return pool_site[pool] >= 0 && pool_site[pool] != home; }
 
-    void arrive(double now, int64_t job) {
-        auto& queue = queues_[kind[job]];
-        const bool alone = queue.empty();
-        queue.insert(job);
-        if (alone) dispatch(now, kind[job]);
-        const double deadline = patience[job];
-        if (std::isnan(first_start[job]) && deadline < kNever) events_.push({now + deadline, kDeadline, job, 0});
+    // Queue all that arrives at a moment, then start jobs, so that an owner's job comes before a guest.
+    void arrive(double now, bool freed) {
+        arrived_.clear();
+        first_of_kind_.clear();
+        for (; next_ < jobs && arrival[next_] == now; next_ = following(next_ + 1)) {
+            auto& queue = queues_[kind[next_]];
+            if (queue.empty()) first_of_kind_.push_back(kind[next_]);  // else the job before it does not fit either
+            queue.insert(static_cast<int64_t>(next_));
+            arrived_.push_back(static_cast<int64_t>(next_));
+        }
+        if (freed || !first_of_kind_.empty()) dispatch(now, freed ? every_kind_ : first_of_kind_);
+        for (const int64_t job : arrived_)
+            if (std::isnan(first_start[job]) && patience[job] < kNever) events_.push({now + patience[job], kDeadline, job, 0});
     }
 
     bool overflow(double now, int64_t job) {
@@ -237,40 +249,53 @@ class Simulation {
     void settle_credit(double now) {
         const double passed = now - credit_at_;
         if (passed == 0) return;
-        for (size_t owner = 0; owner < sites; ++owner)
-            credit_[owner] += static_cast<double>(lent_[owner] - borrowed_[owner]) * passed;
+        for (size_t owner = 0; owner < sites; ++owner) {
+            const double change = static_cast<double>(lent_[owner] - borrowed_[owner]) * passed;
+            past_credit_[owner] += (credit_[owner] + 0.5 * change) * passed;
+            credit_[owner] += change;
+        }
         credit_at_ = now;
     }
 
-    // Every kind with a job that waits, in order; a kind whose first job started comes again with its next.
+    // If two sites have equal credit, the site that borrows less now is first, then the site that had more credit over time.
+    Head head(int64_t each) const {
+        const int64_t owner = kind_site[each], job = *queues_[each].begin();
+        if (!by_credit) return {0.0, 0, 0.0, job, each};
+        return {-credit_[owner], borrowed_[owner] - lent_[owner], -past_credit_[owner], job, each};
+    }
+
+    void push_head(const Head& head) {
+        heads_.push_back(head);
+        std::push_heap(heads_.begin(), heads_.end(), std::greater<Head>());
+    }
+
+    // Those kinds that have a job that waits, in order; a kind whose first job started comes again with its next.
     template <class Start>
-    void in_order(double now, Start start) {
-        if (by_credit) settle_credit(now);
+    void in_order(double now, const std::vector<int64_t>& able, Start start) {
+        settle_credit(now);
         heads_.clear();
-        for (size_t each = 0; each < kinds; ++each)
-            if (!queues_[each].empty())
-                heads_.push_back({by_credit ? -credit_[kind_site[each]] : 0.0, *queues_[each].begin(), static_cast<int64_t>(each)});
+        for (const int64_t each : able)
+            if (!queues_[each].empty()) heads_.push_back(head(each));
         std::make_heap(heads_.begin(), heads_.end(), std::greater<Head>());
         while (!heads_.empty()) {
             std::pop_heap(heads_.begin(), heads_.end(), std::greater<Head>());
-            Head head = heads_.back();
+            const Head first = heads_.back();
             heads_.pop_back();
-            if (!start(head.kind) || queues_[head.kind].empty()) continue;
-            head.job = *queues_[head.kind].begin();
-            heads_.push_back(head);
-            std::push_heap(heads_.begin(), heads_.end(), std::greater<Head>());
+            const Head current = head(first.kind);
+            if (current > first)  // its site has borrowed since
+                push_head(current);
+            else if (start(first.kind) && !queues_[first.kind].empty())
+                push_head(head(first.kind));
         }
     }
 
-    void dispatch(double now, int64_t only) {
+    void dispatch(double now, const std::vector<int64_t>& able) {
         std::fill(reserved_.begin(), reserved_.end(), 0);
         if (home_first) {
-            auto at_home = [&](int64_t each) { return start(now, each, true); };
-            only < 0 ? in_order(now, at_home) : static_cast<void>(at_home(only));
+            in_order(now, able, [&](int64_t each) { return start(now, each, true); });
             each_wanted([&](size_t pool, int64_t) { reserved_[pool] = 1; });
         }
-        auto anywhere = [&](int64_t each) { return start(now, each, false); };
-        only < 0 ? in_order(now, anywhere) : static_cast<void>(queues_[only].empty() || anywhere(only));
+        in_order(now, able, [&](int64_t each) { return start(now, each, false); });
         if (home_first)  // after jobs have started elsewhere: nobody leaves for one that need not wait
             each_wanted([&](size_t pool, int64_t devices) { tell(now, pool, devices - free_[pool] - coming_[pool]); });
     }
@@ -280,6 +305,7 @@ class Simulation {
         const double extra = restarts[job] ? restart : 0.0;
         double best_end = kNever;
         bool best_guest = false;
+        double best_credit = 0;
         int64_t best = -1;
         for (size_t pool = 0; pool < pools; ++pool) {
             if (free_[pool] < count || speed[each * pools + pool] <= 0) continue;
@@ -288,11 +314,12 @@ class Simulation {
                              borrowed_[home] + count > borrows[home]))
                 continue;
             const double ends = now + (delay[each * pools + pool] + extra + remaining_[job] / believed[each * pools + pool]);
-            const bool better = best < 0 || ends < best_end ||
-                                (ends == best_end && (is_guest < best_guest || (is_guest == best_guest && free_[pool] > free_[best])));
-            if (better) {
+            const double credit = is_guest ? credit_[pool_site[pool]] : 0.0;
+            const auto order = [&](size_t place, double end, bool guest, double lent) { return std::make_tuple(end, guest, -free_[place], lent); };
+            if (best < 0 || order(pool, ends, is_guest, credit) < order(best, best_end, best_guest, best_credit)) {
                 best_end = ends;
                 best_guest = is_guest;
+                best_credit = credit;
                 best = static_cast<int64_t>(pool);
             }
         }
@@ -332,7 +359,7 @@ class Simulation {
             heads_.clear();
             for (size_t each = 0; each < kinds; ++each)
                 if (!queues_[each].empty() && kind_site[each] == lender && speed[each * pools + pool] > 0)
-                    heads_.push_back({0.0, *queues_[each].begin(), static_cast<int64_t>(each)});
+                    heads_.push_back({0.0, 0, 0.0, *queues_[each].begin(), static_cast<int64_t>(each)});
             std::sort(heads_.begin(), heads_.end(), [](const Head& a, const Head& b) { return b > a; });
             int64_t wanted = 0;
             const int64_t there = free_[pool] + coming_[pool] + guests_[pool];

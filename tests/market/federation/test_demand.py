@@ -1,11 +1,13 @@
 """A federation as arrays."""
 
 import numpy as np
+import pytest
 
 from market.sites import job, site, two_sites
 from paceline.hardware.catalogue import device
-from paceline.market.federation.demand import UNLIMITED, demand_of, one_pool, rules_of
+from paceline.market.federation.demand import UNLIMITED, demand_of, jobs_in_order, one_pool, rules_of
 from paceline.market.federation.site import Federation
+from paceline.market.game.settlement import savings_under, settle
 
 
 def mixed(**more: object) -> Federation:
@@ -20,6 +22,21 @@ def test_jobs_come_in_order_of_arrival() -> None:
     assert demand.site.tolist() == [0, 1, 1, 0]
     assert demand.devices.tolist() == [2, 8, 2, 2]
     assert demand.capacity.tolist() == [8, 4, 16] and demand.pool_site.tolist() == [0, 0, 1]
+
+
+def test_sites_with_jobs_that_arrive_together_take_turns() -> None:
+    sites = [site(name, [job(f"{name}{index}", 0, 10) for index in range(3)]) for name in "ABC"]
+    later = site("D", [job("D0", 5, 10), job("D1", 0, 10)])
+    names = [found.name for found in jobs_in_order(Federation(sites=(*sites, later)))]
+    assert names == ["A0", "B0", "C0", "D1", "C1", "B1", "A1", "A2", "B2", "C2", "D0"]
+
+
+def test_two_equal_saturated_sites_gain_the_same() -> None:
+    """Neither gains by the order of the file: each alone is as well off, so under credits nobody leaves."""
+    sites = tuple(site(name, [job(f"{name}{index}", 0, 3600) for index in range(40)]) for name in "ab")
+    for rule in ("credits", "prices"):
+        savings = savings_under(Federation(sites=sites), rule)
+        assert settle(savings, rule).saved.tolist() == pytest.approx([0, 0], abs=1e-9)
 
 
 def test_speeds_are_stated_predicted_or_unknown() -> None:

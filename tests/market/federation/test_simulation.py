@@ -123,6 +123,41 @@ def test_credit_decides_who_is_served() -> None:
     assert fair.first_start_s.tolist()[5:] == [55, 50]
 
 
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("by_credit", [False, True])
+def test_an_owner_and_a_guest_that_arrive_together(by_credit: bool, native: bool) -> None:
+    """A site's own job takes its device first, whatever the order of the rows: at arrival, and where a device is freed then."""
+    if native and simulation._native is None:
+        pytest.skip("needs the extension: make native")
+    rules = free_rules(2, home_first=True, by_credit=by_credit)
+    jobs = demand([(0, 100, 4, 0), (0, 100, 4, 0), (0, 100, 4, 0), (0, 100, 4, 1), (100, 100, 4, 1)], [4, 4])
+    got = simulate(jobs, rules, 0b11, native)
+    assert got.first_start_s.tolist() == [0, 100, 200, 0, 100]
+    assert got.run_pool.tolist() == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_equal_credit_is_served_in_turn(native: bool) -> None:
+    """Two saturated sites borrow from a third: the site that was second at a tie is first at the next (A B, B A)."""
+    if native and simulation._native is None:
+        pytest.skip("needs the extension: make native")
+    rows = [(0.0, 100.0, 4, 0)] * 20 + [(0.0, 100.0, 4, 1)] * 20 + [(0.0, 100.0, 4, 2)]
+    got = simulate(demand(rows, [4, 4, 4]), free_rules(3, home_first=True, by_credit=True), 0b111, native)
+    guests = got.run_pool == 2
+    turns = [int(row) for row in np.array([row[3] for row in rows])[got.run_job[guests]]]
+    assert turns[:9] == [2, 0, 1, 1, 0, 0, 1, 1, 0]
+    assert abs(got.end_s[:20].sum() - got.end_s[20:40].sum()) <= 100
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_equal_lenders_lend_in_turn(native: bool) -> None:
+    if native and simulation._native is None:
+        pytest.skip("needs the extension: make native")
+    jobs = demand([(10.0 * index, 15.0, 4, 0) for index in range(9)], [4, 4, 4])
+    lenders = simulate(jobs, free_rules(3, home_first=True), 0b111, native).run_pool
+    assert (lenders == 1).sum() == (lenders == 2).sum() == 2
+
+
 def test_who_waits_too_long_goes_to_the_cloud() -> None:
     jobs = demand([(0, 100, 4, 0), (5, 100, 4, 0), (6, 10, 4, 0)], [4])
     got = simulate(replace(jobs, patience_s=np.full(3, 20.0)), free_rules(1), 1)

@@ -108,16 +108,21 @@ def test_the_prices_of_anarchy_and_of_stability(alpha: float) -> None:
     sharing = stated(STAG_HUNT | {(0, 2): (0.0, -1.0), (2, 0): (-1.0, 0.0)})
     found = equilibria(sharing, alpha)
     assert found.whole and found.profiles == ((2, 2), (1, 1), (0, 0))
-    assert found.welfares == pytest.approx((16, 2, 0))
+    assert found.welfares == pytest.approx((16, 2, 0)) and found.savings == pytest.approx((8, 2, 0))
     assert (found.price_of_anarchy, found.price_of_stability) == (math.inf, 1)
+    assert (found.weighted_price_of_anarchy, found.weighted_price_of_stability) == (math.inf, 1)
     assert found.reached_from((0, 0)) == ("nothing shared",) and found.reached_from((1, 1)) == ("half shared",)
-    assert found.reached_from((2, 2)) == ("everything shared", "the largest welfare")
+    assert found.reached_from((2, 2)) == ("everything shared", "the largest weighted welfare")
 
 
 def test_the_price_of_anarchy_is_of_the_worst_equilibrium() -> None:
-    """Without the one in which nothing is shared: 16 over 2, and 16 over 16; the prisoners' dilemma: 8 over 2."""
+    """Without the one in which nothing is shared, in money: 8 over 2, and 8 over 8; the prisoners' dilemma: 4 over 2.
+
+    Weighted by the devices offered they are 16 over 2 and 8 over 2.
+    """
     found = equilibria(stated(STAG_HUNT | {(1, 0): (1.0, 0.0), (0, 1): (0.0, 1.0)}))
-    assert found.profiles == ((2, 2), (1, 1)) and (found.price_of_anarchy, found.price_of_stability) == (8, 1)
+    assert found.profiles == ((2, 2), (1, 1)) and (found.price_of_anarchy, found.price_of_stability) == (4, 1)
+    assert (found.weighted_price_of_anarchy, found.weighted_price_of_stability) == (8, 1)
     dilemma = {
         (1, 1): (1.0, 1.0),
         (2, 2): (2.0, 2.0),
@@ -127,7 +132,9 @@ def test_the_price_of_anarchy_is_of_the_worst_equilibrium() -> None:
         (0, 1): (0.0, 1.0),
     }
     found = equilibria(stated(dilemma))
-    assert found.profiles == ((1, 1),) and found.price_of_anarchy == found.price_of_stability == 8 / 2
+    assert found.profiles == ((1, 1),) and found.price_of_anarchy == found.price_of_stability == 4 / 2
+    assert found.weighted_price_of_anarchy == found.weighted_price_of_stability == 8 / 2
+    assert found.most_saved.profile == (2, 2) and found.groups == ((0,),)
 
 
 def test_a_game_without_equilibria_has_no_price_of_anarchy() -> None:
@@ -135,6 +142,7 @@ def test_a_game_without_equilibria_has_no_price_of_anarchy() -> None:
     found = equilibria(stated(pennies, 1))
     assert found.whole and not found.profiles
     assert math.isnan(found.price_of_anarchy) and math.isnan(found.price_of_stability)
+    assert math.isnan(found.weighted_price_of_anarchy) and math.isnan(found.weighted_price_of_stability)
 
 
 @pytest.mark.parametrize("clouds", [ALIKE, BUSY_AND_IDLE])
@@ -208,6 +216,7 @@ def test_the_currency_changes_no_choice_and_no_ratio(alpha: float, gamma: float)
         again, found = equilibria(other, alpha), equilibria(dollars, alpha)
         assert again.best.profile == best.profile and again.best.welfare == pytest.approx(unit * best.welfare)
         assert again.profiles == found.profiles and again.price_of_anarchy == pytest.approx(found.price_of_anarchy)
+        assert again.weighted_price_of_anarchy == pytest.approx(found.weighted_price_of_anarchy)
 
 
 def test_gamma_divides_by_the_extra_use() -> None:
@@ -253,7 +262,8 @@ def test_searched_best_responses_end_in_equilibria_of_the_whole_game(data: st.Da
     found = equilibria(sharing)
     for end in found.responses.values():
         assert end.found == (end.profile in found.profiles)
-    if not ripple and abs(pull.prod()) < 0.5:
+    # Responses that both rise, or both fall, have an equilibrium among integers too (Topkis 1979); others may go in a circle.
+    if not ripple and 0 <= pull.prod() < 0.5:
         assert any(end.found for end in found.responses.values())
 
 

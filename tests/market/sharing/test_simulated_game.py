@@ -27,16 +27,22 @@ def test_the_idle_site_lends_at_a_price_and_nothing_without() -> None:
     paid, free = decide(savings, 0.1), decide(savings, 0.0)
     assert paid.found.found and paid.found.profile[1] == 8 and (paid.found.utilities > 0).all()
     assert free.found.profile == (0, 0)
+    game = simulated_game(savings, 0.1)
+    # In money the busy site's offer is worth nothing, since nobody borrows from it: whatever it shares is an equilibrium with
+    # equal utilities, and each saves the most that can be saved: (8 * 10 - 8 * 4) / 10 hours.
+    assert paid.best.whole and paid.best.profile == (0, 8) and paid.best.welfare == pytest.approx(4.8)
+    assert paid.equilibria.price_of_anarchy == paid.equilibria.price_of_stability == pytest.approx(1)
+    assert paid.equilibria.profiles == tuple((shared, 8) for shared in range(9))
+    assert paid.equilibria.groups == (tuple(range(9)),) and paid.to_json()["equal_equilibria"] == [list(range(9))]
     # SC-Share weighs a site's utility by what it shares: the busy site, which gains most, counts only where it shares too.
-    assert paid.best.whole and paid.best.profile == (8, 8)
-    utilities = simulated_game(savings, 0.1).utilities((8, 8))
-    worst = min(paid.equilibria.profiles, key=lambda profile: profile[0])
-    assert worst == paid.found.profile == (0, 8)
-    assert paid.equilibria.price_of_anarchy == pytest.approx(8 * utilities.sum() / (8 * paid.found.utilities[1]))
-    # Nobody borrows from the busy site, so whatever it shares is an equilibrium too.
-    assert paid.equilibria.profiles[0] == (8, 8) and paid.equilibria.price_of_stability == pytest.approx(1)
-    assert free.equilibria.price_of_anarchy == math.inf
-    assert paid.to_json()["equilibria"][-1]["reached_from"][0] == "nothing shared"
+    utilities = game.utilities((8, 8))
+    assert paid.equilibria.best.profile == (8, 8)
+    anarchy = 8 * utilities.sum() / (8 * paid.found.utilities[1])
+    assert paid.equilibria.weighted_price_of_anarchy == pytest.approx(anarchy) and anarchy > 5
+    assert paid.equilibria.weighted_price_of_stability == pytest.approx(1)
+    assert free.equilibria.price_of_anarchy == free.equilibria.weighted_price_of_anarchy == math.inf
+    assert paid.to_json()["equilibria"][-1]["reached_from"] == ["everything shared", "the largest weighted welfare"]
+    assert paid.to_json()["equilibria"][0]["reached_from"] == ["nothing shared"]
     assert [row["site"] for row in paid.rows()] == ["busy", "idle"]
 
 

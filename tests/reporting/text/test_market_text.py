@@ -39,12 +39,16 @@ def test_what_selfishness_costs_and_how_that_was_found(monkeypatch: pytest.Monke
     text = str(equilibrium_screen(all_tried).answer)
     count = len(all_tried["equilibria"])
     assert count > 1 and f"All 81 profiles were tried: the game has {count} pure equilibria." in text
-    assert f"the largest welfare over that of the worst of {count} equilibria found" in text and "Price of stability: 1" in text
+    assert f"Price of anarchy in $: 1. All sites could save $4.8 an hour; at the worst of {count} equilibria found" in text
+    assert "Not in $, with each site's utility weighted by the devices that it offers (SC-Share), the ratio is 30." in text
+    assert "values minus costs in $ an hour" in text and "(Koutsoupias and Papadimitriou 1999)" in text
+    equal = [group for group in all_tried["equal_equilibria"] if len(group) > 1]
+    assert equal and str(equilibrium_screen(all_tried).answer).count("0, 8") == 1
     monkeypatch.setattr(sharing_game, "MOST_ENUMERATED", 0)
     searched = decide(savings, 0.1).to_json()
     assert searched["equilibria"] and all(one["reached_from"] for one in searched["equilibria"])
     text = str(equilibrium_screen(searched).answer)
-    assert "Best responses from nothing, half and everything shared, and the largest welfare find" in text
+    assert "Best responses from nothing, half and everything shared, and the largest weighted welfare find" in text
     assert "not all 81 profiles were tried" in text
     nothing = {**all_tried, "equilibria": [], "price_of_anarchy": math.nan}
     assert "The price of anarchy is unknown: no equilibrium was found." in str(equilibrium_screen(nothing).answer)

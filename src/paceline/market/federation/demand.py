@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -72,10 +73,22 @@ def jobs_in_order(federation: Federation) -> tuple[Job, ...]:
 
 
 def _order(federation: Federation) -> list[tuple[float, int, int]]:
-    """Return arrival, site and index at the site of every job, sorted."""
-    return sorted(
+    """Return arrival, site and index at the site of every job, sorted by arrival.
+
+    Sites with jobs that arrive together take turns job by job, and the order of the sites reverses with every turn (A B, B A).
+    """
+    ordered: list[tuple[float, int, int]] = []
+    arrivals = sorted(
         (job.arrival_s, number, index) for number, site in enumerate(federation.sites) for index, job in enumerate(site.jobs)
     )
+    forward = True
+    for _, together in itertools.groupby(arrivals, key=lambda arrival: arrival[0]):
+        by_site = [list(own) for _, own in itertools.groupby(together, key=lambda arrival: arrival[1])]
+        for turn in itertools.zip_longest(*by_site):
+            jobs = [job for job in turn if job is not None]
+            ordered += jobs if forward else reversed(jobs)
+            forward ^= len(jobs) > 1
+    return ordered
 
 
 def one_pool(federation: Federation, demand: FederationDemand, members: int) -> FederationDemand:

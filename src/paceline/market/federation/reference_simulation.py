@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +30,7 @@ class ReferenceSimulation:
         self.coming = [0] * pools  # devices of guests under notice
         self.lent_devices, self.borrowed_devices = [0] * sites, [0] * sites
         self.credit, self.credit_at = [0.0] * sites, 0.0  # device-seconds lent less borrowed
+        self.past_credit = [0.0] * sites  # integral of the credit over time
         self.queues: list[list[int]] = [[] for _ in range(kinds)]  # job numbers are in order of arrival
         self.held: dict[int, tuple[int, float, float, int]] = {}  # job: pool, start, begin of work, number of the run
         self.leaving: set[int] = set()  # runs under notice
@@ -56,11 +57,7 @@ class ReferenceSimulation:
             freed = False
             while self.events and self.events[0][0] == now and self.events[0][1] < _ARRIVAL:
                 freed |= self._leave(*heapq.heappop(self.events))
-            if freed:
-                self._dispatch(now)
-            while self.arrival is not None and demand.arrival_s[self.arrival] == now:
-                self._arrive(now, self.arrival)
-                self.arrival = next(self.arrivals, None)
+            self._arrive(now, freed)
             while self.events and self.events[0][0] == now and self.events[0][1] == _DEADLINE:
                 if self._overflow(now, heapq.heappop(self.events)[2]):
                     self._dispatch(now)  # devices reserved for it are free for others
@@ -126,15 +123,29 @@ class ReferenceSimulation:
         """Return the outcome so far."""
         return FederationOutcome.of_lists(self.first_start, self.end, self.restarts, self.runs)
 
-    def _arrive(self, now: float, job: int) -> None:
-        kind = int(self.demand.kind[job])
-        alone = not self.queues[kind]
-        heapq.heappush(self.queues[kind], job)
-        if alone:  # else the job before it does not fit either
-            self._dispatch(now, kind)
-        deadline = float(self.demand.patience_s[job])
-        if math.isnan(self.first_start[job]) and deadline < math.inf:
-            heapq.heappush(self.events, (now + deadline, _DEADLINE, job, 0))
+    def _arrive(self, now: float, freed: bool) -> None:
+        """Queue all jobs that arrive at a moment, then start jobs, so that an owner's job comes before a guest.
+
+        Args:
+            freed: devices became free at this moment, so any kind may start.
+        """
+        demand, arrived, first_of_kind = self.demand, [], []
+        while self.arrival is not None and demand.arrival_s[self.arrival] == now:
+            job = self.arrival
+            kind = int(demand.kind[job])
+            if not self.queues[kind]:  # else the job before it does not fit either
+                first_of_kind.append(kind)
+            heapq.heappush(self.queues[kind], job)
+            arrived.append(job)
+            self.arrival = next(self.arrivals, None)
+        if freed:
+            self._dispatch(now)
+        elif first_of_kind:
+            self._dispatch(now, first_of_kind)
+        for job in arrived:
+            deadline = float(demand.patience_s[job])
+            if math.isnan(self.first_start[job]) and deadline < math.inf:
+                heapq.heappush(self.events, (now + deadline, _DEADLINE, job, 0))
 
     def _overflow(self, now: float, job: int) -> bool:
         """Send a job that never started to the public cloud. Return whether it went."""
@@ -192,40 +203,53 @@ class ReferenceSimulation:
         passed = now - self.credit_at
         if passed:
             for site, balance in enumerate(self.credit):
-                self.credit[site] = balance + (self.lent_devices[site] - self.borrowed_devices[site]) * passed
+                change = (self.lent_devices[site] - self.borrowed_devices[site]) * passed
+                self.past_credit[site] += (balance + 0.5 * change) * passed
+                self.credit[site] = balance + change
             self.credit_at = now
 
-    def _order(self, now: float) -> Iterator[int]:
+    def _rank(self, kind: int) -> tuple[float, int, float, int]:
+        """Return the order of service of a kind's first job: the smallest is first.
+
+        If two sites have equal credit, the site that borrows less now is first. Then comes the site that had more credit over
+        time, which was second at the last tie.
+        """
+        job, site = self.queues[kind][0], int(self.demand.kind_site[kind])
+        if not self.rules.by_credit:
+            return 0.0, 0, 0.0, job
+        borrows = self.borrowed_devices[site] - self.lent_devices[site]
+        return -self.credit[site], borrows, -self.past_credit[site], job
+
+    def _order(self, now: float, kinds: Iterable[int]) -> Iterator[int]:
         """Yield the kinds with waiting jobs, in the order in which their first jobs are served."""
-        by_credit = self.rules.by_credit
-        if by_credit:
-            self._settle_credit(now)
-        heap = []
-        for kind, queue in enumerate(self.queues):
-            if queue:
-                rank = -self.credit[int(self.demand.kind_site[kind])] if by_credit else 0.0
-                heap.append((rank, queue[0], kind))
+        self._settle_credit(now)
+        heap = [(self._rank(kind), kind) for kind in kinds if self.queues[kind]]
         heapq.heapify(heap)
         while heap:
-            rank, job, kind = heapq.heappop(heap)
+            rank, kind = heapq.heappop(heap)
+            current = self._rank(kind)
+            if current > rank:  # its site has borrowed since
+                heapq.heappush(heap, (current, kind))
+                continue
+            job = self.queues[kind][0]
             yield kind
             if self.queues[kind] and self.queues[kind][0] != job:
-                heapq.heappush(heap, (rank, self.queues[kind][0], kind))
+                heapq.heappush(heap, (self._rank(kind), kind))
 
-    def _dispatch(self, now: float, only: int = -1) -> None:
+    def _dispatch(self, now: float, kinds: Sequence[int] | None = None) -> None:
         """Start the jobs that fit, in order, each where it ends first. Jobs that do not fit do not block others.
 
         Args:
-            only: the one kind that may now start; -1: any.
+            kinds: the kinds that may now start; None: any.
         """
         home_first = self.rules.home_first
+        able = range(len(self.queues)) if kinds is None else kinds
         if home_first:
-            for kind in self._order(now) if only < 0 else [only]:
+            for kind in self._order(now, able):
                 self._start(now, kind, True, set())
         reserved = {pool for pool, _ in self._wanted()} if home_first else set()
-        for kind in self._order(now) if only < 0 else [only]:
-            if self.queues[kind]:
-                self._start(now, kind, False, reserved)
+        for kind in self._order(now, able):
+            self._start(now, kind, False, reserved)
         if home_first:  # after jobs have started at other sites, so that no guest leaves for a job that need not wait
             for pool, devices in list(self._wanted()):
                 self._notify(now, pool, devices - self.free_devices[pool] - self.coming[pool])
@@ -235,7 +259,7 @@ class ReferenceSimulation:
         demand, rules = self.demand, self.rules
         job, home = self.queues[kind][0], int(demand.kind_site[kind])
         devices = int(demand.devices[job])
-        best: tuple[float, bool, int, int] | None = None  # end as believed, guest, devices taken, pool
+        best: tuple[float, bool, int, float, int] | None = None  # end as believed, guest, devices left, owner's credit, pool
         extra = rules.restart_s if self.restarts[job] else 0.0
         for pool, free in enumerate(self.free_devices):
             speed, lender = float(demand.speed[kind, pool]), int(demand.pool_site[pool])
@@ -250,11 +274,12 @@ class ReferenceSimulation:
             ):
                 continue
             end = now + (float(demand.delay_s[kind, pool]) + extra + self.work_left[job] / float(demand.believed[kind, pool]))
-            if best is None or (end, guest, -free, pool) < best:
-                best = (end, guest, -free, pool)
+            lent = self.credit[lender] if guest else 0.0
+            if best is None or (end, guest, -free, lent, pool) < best:
+                best = (end, guest, -free, lent, pool)
         if best is None:
             return
-        self._hold(now, job, best[3])
+        self._hold(now, job, best[-1])
 
     def _hold(self, now: float, job: int, pool: int) -> None:
         """Start a waiting job in a pool."""

@@ -5,6 +5,10 @@ borrow, pays the federation's price C^G for what it borrows, and is paid C^G for
 checked against the paper: cost C_i = P_i C^P + (O_i - I_i) C^G with P_i the work that goes to the public cloud at C^P; utility
 U_i = (C_i^0 - C_i) / (rho_i - rho_i^0)^gamma, with C^0 and rho^0 those of a site alone. Here P_i C^P may be any cost of a site,
 such as that of its jobs' waiting. Without extra use of a site's devices gamma does not count: there is nothing to divide by.
+
+Two welfares are told apart. The saving is in money: the sum of the sites' C_i^0 - C_i, in which payments between sites cancel
+(values minus costs, and the value of the work does not depend on who runs it). SC-Share's welfare weighs each site's utility by
+the devices that it offers.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ MOST_ENUMERATED = 20_000
 MOST_TRIED = 16
 """Most choices of a site that are all tried for a best response; beyond, tabu search comes first."""
 _LEAST_USE = 1e-9
+_EQUAL = 1e-9
+"""Largest relative difference between two equal utilities."""
 _ROUNDING = 1e-12
 """Smallest gain that counts as an improvement, relative to the largest cost alone or a utility."""
 
@@ -104,6 +110,10 @@ class SharingGame:
         divisor = np.where(more > _LEAST_USE, np.maximum(more, _LEAST_USE) ** self.gamma, 1.0)
         return saved / divisor
 
+    def saving(self, profile: Profile) -> float:
+        """Return the money that all sites together save per hour. Payments inside the federation cancel."""
+        return float(self.at(self.nobody).cost.sum() - self.at(profile).cost.sum())
+
     def best_response(self, profile: Profile, site: int, whole: bool = True) -> int:
         """Return the best response of one site: its present choice if nothing is better, else the smallest best one.
 
@@ -117,9 +127,9 @@ class SharingGame:
             return profile[site]
         return min(shared for shared, value in options.items() if value >= best - self.rounding(best))
 
-    def better_for_all(self, profile: Profile, site: int, alpha: float) -> Profile:
-        """Return the profile of the largest welfare found by changing one site's choice."""
-        options = self._tried(profile, site, lambda other: welfare(self.utilities(other), other, alpha), False)
+    def better_for_all(self, profile: Profile, site: int, value: Callable[[Profile], float]) -> Profile:
+        """Return the profile of the largest value found by changing one site's choice."""
+        options = self._tried(profile, site, value, False)
         best = max(options, key=lambda shared: options[shared])
         return _replaced(profile, site, best) if options[best] > options[profile[site]] else profile
 
@@ -162,7 +172,10 @@ class Equilibrium:
 
 @dataclass(frozen=True)
 class Optimum:
-    """Profile of the largest welfare. ``whole``: True if every profile was tried, False for the best of a search."""
+    """Profile of the largest welfare, weighted or in money.
+
+    ``whole``: True if every profile was tried, False for the best of a search.
+    """
 
     profile: Profile
     welfare: float
@@ -234,22 +247,35 @@ def welfare(utilities: Sequence[float] | Array, shared: Profile, alpha: float) -
 
 
 def optimum(game: SharingGame, alpha: float = 0.0) -> Optimum:
-    """Return the profile of the largest welfare: among all up to ``MOST_ENUMERATED``, else by coordinate search from no
-    sharing, full sharing and the equilibrium."""
+    """Return the profile of the largest weighted welfare: among all up to ``MOST_ENUMERATED``, else by coordinate search from
+    no sharing, full sharing and the equilibrium."""
+    return _largest(game, lambda profile: welfare(game.utilities(profile), profile, alpha))
+
+
+def most_saved(game: SharingGame) -> Optimum:
+    """Return the profile of the largest saving in money, found as by ``optimum``; of equal ones the first that shares least."""
+    rounding = float(game.rounding(0.0))
+    found = _largest(game, game.saving)
+    if not found.whole:
+        return found
+    equal = (profile for profile in itertools.product(*game.choices) if game.saving(profile) >= found.welfare - rounding)
+    return Optimum(min(equal, key=lambda profile: (sum(profile), profile)), found.welfare, True)
+
+
+def _largest(game: SharingGame, value: Callable[[Profile], float]) -> Optimum:
     if game.profiles <= MOST_ENUMERATED:
-        best = max(itertools.product(*game.choices), key=lambda profile: welfare(game.utilities(profile), profile, alpha))
-        return Optimum(best, welfare(game.utilities(best), best, alpha), True)
+        best = max(itertools.product(*game.choices), key=value)
+        return Optimum(best, value(best), True)
     starts = (game.nobody, tuple(each[-1] for each in game.choices), equilibrium(game).profile)
-    found = [_climbed(game, start, alpha) for start in starts]
-    best = max(found, key=lambda profile: welfare(game.utilities(profile), profile, alpha))
-    return Optimum(best, welfare(game.utilities(best), best, alpha), False)
+    best = max((_climbed(game, start, value) for start in starts), key=value)
+    return Optimum(best, value(best), False)
 
 
-def _climbed(game: SharingGame, profile: Profile, alpha: float) -> Profile:
+def _climbed(game: SharingGame, profile: Profile, value: Callable[[Profile], float]) -> Profile:
     while True:
         before = profile
         for site in range(len(game.choices)):
-            profile = game.better_for_all(profile, site, alpha)
+            profile = game.better_for_all(profile, site, value)
         if profile == before:
             return profile
 
@@ -259,46 +285,62 @@ class Equilibria:
     """Pure Nash equilibria of a game, and its largest welfare.
 
     Attributes:
-        profiles: profiles of the equilibria found, the largest welfare first. ``welfares``: welfares of each.
+        profiles: profiles of the equilibria found, the largest saving in money first, then those that share least.
+        savings: money that all sites save per hour at each. ``welfares``: weighted welfares of each.
+        groups: indices of equilibria with equal utilities of every site and equal savings, by the first of each group.
         whole: every profile was tried, so these are all. False: only ends of best responses.
         responses: ends of best responses, by a name of the start; the first starts without sharing.
-        best: the profile of the largest welfare.
+        most_saved: the profile of the largest saving. ``best``: the profile of the largest weighted welfare.
     """
 
     profiles: tuple[Profile, ...]
+    savings: tuple[float, ...]
     welfares: tuple[float, ...]
+    groups: tuple[tuple[int, ...], ...]
     whole: bool
     responses: Mapping[str, Equilibrium]
+    most_saved: Optimum
     best: Optimum
 
     @property
     def price_of_anarchy(self) -> float:
-        """Largest welfare / welfare of the worst equilibrium found (Koutsoupias and Papadimitriou 1999).
+        """Largest saving in money / saving at the worst equilibrium found (Koutsoupias and Papadimitriou 1999).
 
-        inf if that equilibrium has no welfare; NaN if no equilibrium was found, or no profile gains.
+        inf if that equilibrium saves nothing; NaN if no equilibrium was found, or no profile saves.
         """
-        return self._welfare_ratio(min(self.welfares, default=math.nan))
+        return _ratio(self.most_saved, min(self.savings, default=math.nan))
 
     @property
     def price_of_stability(self) -> float:
-        """Largest welfare / welfare of the best equilibrium found; special values as for ``price_of_anarchy``."""
-        return self._welfare_ratio(max(self.welfares, default=math.nan))
+        """Largest saving in money / saving at the best equilibrium found; special values as for ``price_of_anarchy``."""
+        return _ratio(self.most_saved, max(self.savings, default=math.nan))
+
+    @property
+    def weighted_price_of_anarchy(self) -> float:
+        """Largest weighted welfare / weighted welfare of the worst equilibrium found; special values as in money."""
+        return _ratio(self.best, min(self.welfares, default=math.nan))
+
+    @property
+    def weighted_price_of_stability(self) -> float:
+        """Largest weighted welfare / weighted welfare of the best equilibrium found; special values as in money."""
+        return _ratio(self.best, max(self.welfares, default=math.nan))
 
     def reached_from(self, profile: Profile) -> tuple[str, ...]:
         """Return the starts from which best responses end in a profile."""
         return tuple(start for start, end in self.responses.items() if end.found and end.profile == profile)
 
-    def _welfare_ratio(self, there: float) -> float:
-        if math.isnan(there) or not 0 < self.best.welfare < math.inf:
-            return math.nan
-        return self.best.welfare / there if there > 0 else math.inf
+
+def _ratio(best: Optimum, there: float) -> float:
+    if math.isnan(there) or not 0 < best.welfare < math.inf:
+        return math.nan
+    return best.welfare / there if there > 0 else math.inf
 
 
 def equilibria(game: SharingGame, alpha: float = 0.0) -> Equilibria:
-    """Find the equilibria of a game and its largest welfare.
+    """Find the equilibria of a game and its largest welfare, in money and weighted.
 
     Up to ``MOST_ENUMERATED`` profiles each is tried, and every pure equilibrium is found. Beyond, best responses start from no
-    sharing, full sharing, half of it, and the profile of the largest welfare found.
+    sharing, full sharing, half of it, and the profile of the largest weighted welfare found.
 
     Raises:
         UserError: alpha below 0.
@@ -308,14 +350,46 @@ def equilibria(game: SharingGame, alpha: float = 0.0) -> Equilibria:
         "nothing shared": game.nobody,
         "everything shared": tuple(each[-1] for each in game.choices),
         "half shared": tuple(each[len(each) // 2] for each in game.choices),
-        "the largest welfare": best.profile,
+        "the largest weighted welfare": best.profile,
     }
     responses = {name: equilibrium(game, start) for name, start in starts.items()}
     whole = game.profiles <= MOST_ENUMERATED
     found = set(_every_equilibrium(game) if whole else (end.profile for end in responses.values() if end.found))
+    rounding = float(game.rounding(0.0))
+    savings = {profile: _rounded(game.saving(profile), rounding) for profile in found}
     welfares = {profile: welfare(game.utilities(profile), profile, alpha) for profile in found}
-    order = sorted(found, key=lambda profile: (-welfares[profile], profile))
-    return Equilibria(tuple(order), tuple(welfares[profile] for profile in order), whole, responses, best)
+    order = sorted(found, key=lambda profile: (-savings[profile], sum(profile), profile))
+    return Equilibria(
+        tuple(order),
+        tuple(savings[profile] for profile in order),
+        tuple(welfares[profile] for profile in order),
+        _equal_equilibria(game, order, savings),
+        whole,
+        responses,
+        most_saved(game),
+        best,
+    )
+
+
+def _rounded(saving: float, rounding: float) -> float:
+    """Return a saving, or 0 if rounding errors explain it."""
+    return saving if abs(saving) > rounding else 0.0
+
+
+def _equal_equilibria(
+    game: SharingGame, profiles: Sequence[Profile], savings: Mapping[Profile, float]
+) -> tuple[tuple[int, ...], ...]:
+    """Group the indices of profiles in which each site has the same utility and all save the same, up to rounding."""
+    groups: list[list[int]] = []
+    figures = [np.array([*game.utilities(profile), savings[profile]]) for profile in profiles]
+    for index, figure in enumerate(figures):
+        for group in groups:
+            if (np.abs(figures[group[0]] - figure) <= _EQUAL * np.maximum(np.abs(figure), float(game.rounding(0.0)))).all():
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    return tuple(tuple(group) for group in groups)
 
 
 def _every_equilibrium(game: SharingGame) -> list[Profile]:

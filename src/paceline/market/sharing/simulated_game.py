@@ -44,8 +44,8 @@ class SharingAnswer(Tabular):
 
     @property
     def best(self) -> Optimum:
-        """Largest welfare."""
-        return self.equilibria.best
+        """Largest saving of all sites, in money."""
+        return self.equilibria.most_saved
 
     def rows(self) -> Sequence[Row]:
         """Return one row per site; money per hour."""
@@ -72,15 +72,27 @@ class SharingAnswer(Tabular):
             "rounds": self.found.rounds,
             "price_of_anarchy": self.equilibria.price_of_anarchy,
             "price_of_stability": self.equilibria.price_of_stability,
-            "best_welfare": self.best.welfare,
-            "equilibria": [
-                {"shares": list(profile), "welfare": welfare, "reached_from": list(self.equilibria.reached_from(profile))}
-                for profile, welfare in zip(self.equilibria.profiles, self.equilibria.welfares, strict=True)
-            ],
+            "best_saving_per_hour": self.best.welfare,
+            "weighted_price_of_anarchy": self.equilibria.weighted_price_of_anarchy,
+            "weighted_price_of_stability": self.equilibria.weighted_price_of_stability,
+            "best_weighted_welfare": self.equilibria.best.welfare,
+            "best_weighted_shares": list(self.equilibria.best.profile),
+            "equilibria": [self._equilibrium(index) for index in range(len(self.equilibria.profiles))],
+            "equal_equilibria": [list(group) for group in self.equilibria.groups],
             "profiles": self.profiles,
             "equilibria_are_all": self.equilibria.whole,
             "best_is_of_all": self.best.whole,
             "sites": [dict(row) for row in self.rows()],
+        }
+
+    def _equilibrium(self, index: int) -> dict[str, Any]:
+        found = self.equilibria
+        profile = found.profiles[index]
+        return {
+            "shares": list(profile),
+            "saving_per_hour": found.savings[index],
+            "weighted_welfare": found.welfares[index],
+            "reached_from": list(found.reached_from(profile)),
         }
 
 

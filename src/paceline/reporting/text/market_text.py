@@ -12,6 +12,8 @@ from paceline.units import format_seconds
 Answered = Mapping[str, Any]
 MOST_EQUILIBRIA = 8
 """Equilibria of a game that are shown."""
+WELFARE = "Welfare is what all sites save over no sharing: values minus costs"
+ANARCHY = "Its largest value over that of the worst equilibrium is the price of anarchy (Koutsoupias and Papadimitriou 1999)."
 RENTED = "Sites rent for the whole trace here, each by what its own jobs cost alone on fewer or more devices; below 0 it lets."
 
 
@@ -164,7 +166,7 @@ def equilibrium_screen(data: Answered) -> Screen:
     else:
         first = f"Where each decides for itself, {price}, no choice is the last: best responses go on or in a circle."
     search = "" if data["best_is_of_all"] else ", as far as a search found"
-    second = f"The largest welfare shares {best:,}{search}."
+    second = f"The largest saving of all together shares {best:,}{search}."
     blocks: list[Block] = [
         Paragraph(f"{first} {second}"),
         GAP,
@@ -173,11 +175,12 @@ def equilibrium_screen(data: Answered) -> Screen:
         GAP,
         heading("What selfishness costs"),
         *(item(sentence) for sentence in _anarchy(data)),
+        Paragraph(f"{WELFARE} in {currency} an hour, payments between sites cancel. {ANARCHY}", "faint"),
     ]
-    many = len(data["equilibria"])
+    many = len(data["equal_equilibria"])
     cut = f"; {MOST_EQUILIBRIA} of {many:,}, the last is the worst" if many > MOST_EQUILIBRIA else ""
-    if many > 1:
-        blocks += [GAP, heading(f"Equilibria, the largest welfare first{cut}"), _equilibria_table(data)]
+    if len(data["equilibria"]) > 1:
+        blocks += [GAP, heading(f"Equilibria, the largest saving first{cut}"), _equilibria_table(data)]
     brief = f"{first} {_anarchy(data)[0]}"
     if "dynamic_price" in data:
         found = data["dynamic_price"]
@@ -195,23 +198,36 @@ def equilibrium_screen(data: Answered) -> Screen:
 def _anarchy(data: Answered) -> list[str]:
     """Describe the prices of anarchy and of stability, and how the equilibria were found."""
     found, anarchy, profiles = data["equilibria"], data["price_of_anarchy"], f"{data['profiles']:,} profiles"
+    currency = data["currency"]
     count = f"{len(found):,} pure {'equilibrium' if len(found) == 1 else 'equilibria'}"
     if data["equilibria_are_all"]:
         how = f"All {profiles} were tried: the game has {count}."
     else:
-        starts = "nothing, half and everything shared, and the largest welfare"
+        starts = "nothing, half and everything shared, and the largest weighted welfare"
         how = f"Best responses from {starts} find {count}; not all {profiles} were tried."
     if not found:
         return ["The price of anarchy is unknown: no equilibrium was found.", how]
     if anarchy != anarchy:
-        return ["The price of anarchy is unknown: no profile has a welfare above 0.", how]
+        return [f"The price of anarchy is unknown: no profile saves any {currency}.", *_weighted(data), how]
     worst = "the only equilibrium found" if len(found) == 1 else f"the worst of {len(found):,} equilibria found"
     if anarchy == float("inf"):
-        return [f"The price of anarchy has no bound: {worst} has no welfare.", how]
-    sentences = [f"Price of anarchy: {anarchy:.3g}, the largest welfare over that of {worst}."]
-    if len(found) > 1:
-        sentences.append(f"Price of stability: {data['price_of_stability']:.3g}, over that of the best equilibrium found.")
-    return [*sentences, how]
+        return [f"The price of anarchy has no bound: {worst} saves no {currency}.", *_weighted(data), how]
+    most, least = (priced(saved, currency) for saved in (data["best_saving_per_hour"], found[-1]["saving_per_hour"]))
+    price = f"Price of anarchy in {currency}: {anarchy:.4g}."
+    sentences = [f"{price} All sites could save {most} an hour; at {worst} they save {least}."]
+    if len(data["equal_equilibria"]) > 1:
+        sentences.append(f"Price of stability in {currency}: {data['price_of_stability']:.4g}, at the best equilibrium found.")
+    return [*sentences, *_weighted(data), how]
+
+
+def _weighted(data: Answered) -> list[str]:
+    """Describe the price of anarchy of the weighted welfare, which is no amount of money."""
+    anarchy, fair = data["weighted_price_of_anarchy"], f" and alpha {data['alpha']:g}" if data["alpha"] else ""
+    if anarchy != anarchy:
+        return []
+    ratio = "has no bound" if anarchy == float("inf") else f"is {anarchy:.3g}"
+    weighted = f"with each site's utility weighted by the devices that it offers (SC-Share){fair}"
+    return [f"Not in {data['currency']}, {weighted}, the ratio {ratio}."]
 
 
 def _dynamic_price(found: Answered, currency: str) -> str:
@@ -226,18 +242,17 @@ def _dynamic_price(found: Answered, currency: str) -> str:
 
 
 def _equilibria_table(data: Answered) -> Table:
-    """Return a table of the best and the worst equilibria, with the starts from which best responses end there."""
-    every = data["equilibria"]
+    """Return a table of the best and the worst equilibria; those of equal utilities are one row."""
+    every, found = data["equal_equilibria"], data["equilibria"]
     shown = every if len(every) <= MOST_EQUILIBRIA else [*every[: MOST_EQUILIBRIA - 1], every[-1]]
-    rows = [
-        (
-            ", ".join(f"{shares:,}" for shares in one["shares"]),
-            amount(one["welfare"]),
-            ", ".join(one["reached_from"]) or "none of the starts",
-        )
-        for one in shown
-    ]
-    return Table(("shares of the sites", "welfare", "best responses end there from"), rows, frozenset({0, 2}))
+    rows = []
+    for group in shown:
+        starts = dict.fromkeys(start for index in group for start in found[index]["reached_from"])
+        shares = ", ".join(f"{number:,}" for number in found[group[0]]["shares"])
+        saving = amount(found[group[0]]["saving_per_hour"])
+        rows.append((shares, f"{len(group):,}", saving, ", ".join(starts) or "none of the starts"))
+    head = ("shares of the sites", "equal ones", f"saves, {data['currency']} an hour", "best responses end there from")
+    return Table(head, rows, frozenset({0, 3}))
 
 
 def waited(seconds: float | None) -> str:

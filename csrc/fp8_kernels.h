@@ -21,24 +21,10 @@ inline uint32_t fp8_encode_block(const float* x, size_t n, uint8_t* scale, uint8
     const uint32_t field = fp8_field(peak), word = field << 23;
     std::memcpy(scale, &word, 4);
     const F32 inverse = splat(float_of((254 - field) << 23)), top = splat(field == kFp8LargestField ? 240.0f : 448.0f);
-    const U32 low = splat(key.low), lanes = iota();
-    U32 high[kRegisters];
-    for (size_t r = 0; r < kRegisters; r++) high[r] = splat(key.high_at(start));
-    groups_of(x, n, [&](const float* from, size_t i, size_t count) __attribute__((always_inline)) {
-        const uint64_t index = start + i;
-        const U32 at = static_cast<uint32_t>(index) + lanes;
-        if ((static_cast<uint32_t>(index) & 0xffffffc0u) == 0xffffffc0u || static_cast<uint32_t>(index) < 64)
-            for (size_t r = 0; r < kRegisters; r++)
-                for (size_t lane = 0; lane < kLanes; lane++) high[r][lane] = key.high_at(index + r * kLanes + lane);
-        if (count == 64) {
-            fetch_block(x + n + i);
-            fp8_group(from, at, low, high, inverse, top, to + i);
-        } else {
-            uint8_t rest[64];
-            fp8_group(from, at, low, high, inverse, top, rest);
-            std::memcpy(to + i, rest, count);
-        }
-    });
+    encode_groups<127>(x, n, to, key, start,
+                       [&](const float* from, U32 index, U32 low, const U32* high, uint8_t* out) __attribute__((always_inline)) {
+                           fp8_group(from, index, low, high, inverse, top, out);
+                       });
     return peak;
 }
 

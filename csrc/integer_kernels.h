@@ -129,6 +129,30 @@ PACELINE_INLINE void store_codes(uint8_t* to, F&& code) {
     }
 }
 
+// The groups of 64 elements of one block, each with its random draws: group(from, index, low, high, to) writes the codes of one.
+template <int kLevels, class F>
+PACELINE_INLINE void encode_groups(const float* x, size_t n, uint8_t* to, const Stream& key, uint64_t start, F&& group) {
+    const U32 low = splat(key.low), lanes = iota();
+    U32 high[kRegisters];
+    for (size_t r = 0; r < kRegisters; r++) high[r] = splat(key.high_at(start));
+    groups_of(x, n, [&](const float* from, size_t i, size_t count) __attribute__((always_inline)) {
+        const uint64_t index = start + i;
+        const U32 at = static_cast<uint32_t>(index) + lanes;
+        if ((static_cast<uint32_t>(index) & 0xffffffc0u) == 0xffffffc0u || static_cast<uint32_t>(index) < 64)
+            for (size_t r = 0; r < kRegisters; r++)
+                for (size_t lane = 0; lane < kLanes; lane++) high[r][lane] = key.high_at(index + r * kLanes + lane);
+        uint8_t* out = to + i / 64 * group_bytes(kLevels);
+        if (count == 64) {
+            fetch_block(x + n + i);  // of the next block: this one is in a cache since its peak was sought
+            group(from, at, low, high, out);
+        } else {
+            uint8_t rest[64];  // the zeros behind the last element have code 0, whatever the draw
+            group(from, at, low, high, rest);
+            std::memcpy(out, rest, kLevels == 127 ? count : (count + 1) / 2);
+        }
+    });
+}
+
 // `high` has the upper key word of each of the 64 elements, whose indices may cross a multiple of 2**32.
 template <int kLevels>
 PACELINE_INLINE void encode_group(const float* x, U32 index, U32 low, const U32* high, F32 lift, F32 rate, uint8_t* to) {
@@ -150,25 +174,10 @@ PACELINE_INLINE uint32_t encode_block(const float* x, size_t n, uint8_t* scale, 
     std::memcpy(scale, &peak, 4);
     const Quantizer q = quantizer(peak, kLevels);
     const F32 lift = splat(q.lift), rate = splat(q.rate);
-    const U32 low = splat(key.low), lanes = iota();
-    U32 high[kRegisters];
-    for (size_t r = 0; r < kRegisters; r++) high[r] = splat(key.high_at(start));
-    groups_of(x, n, [&](const float* from, size_t i, size_t count) __attribute__((always_inline)) {
-        const uint64_t index = start + i;
-        const U32 at = static_cast<uint32_t>(index) + lanes;
-        if ((static_cast<uint32_t>(index) & 0xffffffc0u) == 0xffffffc0u || static_cast<uint32_t>(index) < 64)
-            for (size_t r = 0; r < kRegisters; r++)
-                for (size_t lane = 0; lane < kLanes; lane++) high[r][lane] = key.high_at(index + r * kLanes + lane);
-        uint8_t* out = to + i / 64 * group_bytes(kLevels);
-        if (count == 64) {
-            fetch_block(x + n + i);  // of the next block: this one is in a cache since its peak was sought
-            encode_group<kLevels>(from, at, low, high, lift, rate, out);
-        } else {
-            uint8_t rest[64];  // the zeros behind the last element have code 0, whatever the draw
-            encode_group<kLevels>(from, at, low, high, lift, rate, rest);
-            std::memcpy(out, rest, kLevels == 127 ? count : (count + 1) / 2);
-        }
-    });
+    encode_groups<kLevels>(x, n, to, key, start,
+                           [&](const float* from, U32 index, U32 low, const U32* high, uint8_t* out) __attribute__((always_inline)) {
+                               encode_group<kLevels>(from, index, low, high, lift, rate, out);
+                           });
     return peak;
 }
 

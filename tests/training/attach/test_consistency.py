@@ -455,6 +455,7 @@ def described(name: str, exchange: str) -> GradientExchange:
         (["int8"], 4, 4, ["int8:sharded", "int8:ring"]),
         (["int8"], 4, 2, ["int8:sharded", "int8:ring", "int8:hierarchical"]),
         (["int8"], 5, 2, ["int8:sharded", "int8:ring"]),  # no equal nodes
+        (["bf16"], 2, 2, ["bf16:allreduce", "bf16:sharded"]),  # which adds in fp32
         (["int8:ring", "int8:ring", "topk:allgather"], 4, 2, ["int8:ring", "topk:allgather"]),
         (["dense", "inceptionn"], 3, 3, ["dense:ring", "inceptionn:ring"]),
         ([], 4, 2, []),

@@ -15,11 +15,13 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.exchange.collective_time import phase_seconds
 from paceline.prediction.exchange.exchange_plan import CodecOperation, ExchangePlan
+from paceline.prediction.exchange.server_overlap import hidden_share
 from paceline.prediction.passes.compute import Resource, memory_rate
 from paceline.strategy.codec_place import ON_HOST, fabric
 from paceline.strategy.compression.compression import Compression
 from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.compression.formats import FP32
+from paceline.strategy.phase import Phase
 from paceline.workload.prepared import once_by
 
 REMEMBERED = 64
@@ -162,6 +164,8 @@ def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficienc
     pieces[~plan.codec], by_network[~plan.codec] = seconds[:collectives], network[:collectives]
     if len(plan.codec_passes):
         pieces[plan.codec] = _codec_pass_seconds(plan, cluster.device, efficiency)
+    if cluster.device.kind == "cpu" and plan.strategy.gradient_exchange.exchange.has_servers:
+        pieces = _beside_pushes(plan, pieces)
     shape = (len(plan.gathers), plan.count)
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
     return priced(plan, pieces, by_network, *gathers)
@@ -185,6 +189,20 @@ def priced(
         waited = np.where(hidden, pieces * plan.largest[plan.bucket], pieces)
     buckets = np.add.reduceat(waited, plan.begin) if len(waited) else np.zeros(plan.count)
     return ExchangeSeconds(plan, pieces, network, waited, buckets, gathers, gathers_network, copies)
+
+
+def _beside_pushes(plan: ExchangePlan, pieces: Array) -> Array:
+    """Return the pieces with each pull shortened by the time in which it overlaps the pushes of later chunks."""
+    names = np.array([piece.name for piece in plan.pieces])
+    push, pull, sizes = (names == name for name in ("push", "pull", "sizes"))
+    known = np.bincount(plan.bucket, sizes, plan.count) == 0
+    rounds = np.array([p.what.rounds if isinstance(p.what, Phase) else 0 for p in plan.pieces], dtype=np.float64)
+    chunks: Array = np.bincount(plan.bucket, rounds * push, plan.count).astype(np.float64)
+    pushed, pulled = (np.bincount(plan.bucket, pieces * of, plan.count) for of in (push, pull))
+    share = hidden_share(chunks, plan.strategy.world_size, plan.strategy.gradient_exchange.servers)
+    hidden = known * share * np.minimum(pushed, pulled)
+    kept = np.where(pulled > 0, 1 - hidden / np.where(pulled > 0, pulled, 1.0), 1.0)
+    return np.where(pull, pieces * kept[plan.bucket], pieces)
 
 
 def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:

@@ -21,6 +21,7 @@ from paceline.strategy import COMPRESSIONS, GradientExchange
 from paceline.strategy.compression.compressions import DENSE
 from paceline.strategy.exchanges.hierarchical import HIERARCHICAL
 from paceline.strategy.exchanges.ring import RING
+from paceline.strategy.exchanges.sharded import SHARDED
 from paceline.training.device_stream import Moment
 from paceline.training.exchanges import allreduce
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
@@ -156,6 +157,8 @@ def exchanges_to_try(
         if COMPRESSIONS[name].low_rank:
             raise UserError(f"auto cannot try {name}: it is a hook of PyTorch's own", f"name it: attach(model, {name!r})")
         names = [exchange]
+        if not exchange and name != DENSE.name and make(name, "").exchange.by_engine:
+            names.append(SHARDED.name)  # adds in fp32, which the engine's all-reduce does not
         if not exchange and workers > 2:  # between two, a ring sends what the others do
             names.append(RING.name)
         if not exchange and 1 < ranks_per_node < workers and workers % ranks_per_node == 0:

@@ -112,9 +112,11 @@ def _better(rows: Sequence[Row]) -> Iterator[Line]:
         (("sia 64 T4", "datasheet", "ended"), ""),
     ):
         row = whole[setting, speeds, work]
-        asked, reached = row["target_avg_s"], row["avg_jct_s"]
+        part, reached = row["target_avg_s"] / row["published_avg_s"], row["avg_jct_s"]
+        asked = part * row["beside_avg_s"]  # the target is of eight workloads: its ratio holds for these
         what = f"{setting}: mean, {speeds}; {work}"
-        yield what, f"{asked:,.0f} s", f"{reached:,.0f} s", _percent(100 * (reached / asked - 1)), tried
+        wanted = f"{part:.2f} of {row['beside']}: {asked:,.0f} s"
+        yield what, wanted, f"{reached:,.0f} s", _percent(100 * (reached / asked - 1)), tried
     unknown, stated = (whole["pollux 1.0x", *key]["p99_ratio"] for key in (("own", "unknown"), ("datasheet", "stated")))
     tried = f"attained service in its place: {unknown:.2f}; the length stated: {stated:.2f}"
     for setting, why in (("pollux 1.0x", tried), ("sia philly", "beside our sia; published are 9.5 h, and it takes 9.2 h")):

@@ -1,0 +1,205 @@
+"""Jobs of Slurm from rows whose columns are named as in ``slurm_columns``: of sacct, squeue, JSON and the database."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Container, Mapping
+
+from paceline.scheduling.traces.gres import Held, held_devices
+from paceline.scheduling.traces.log_times import NEVER, after_clock_change, parse_duration, parse_minutes, parse_time
+from paceline.scheduling.traces.record import LoggedJob, SkippedRow, State
+from paceline.scheduling.traces.slurm_columns import RUNNING, WAITING, state_word
+
+Cells = Mapping[str, str]
+"""Cells of a row by field. A field that the file lacks is missing, an empty cell is an empty text."""
+_ARRAY = re.compile(r"^(?P<job>\d+)_\[(?P<tasks>[^\]%]*)(?:%\d+)?\]?")
+_TASK = re.compile(r"^(?P<job>\d+)_\d+$")
+_ID = re.compile(r"^\d+(?:_(?:\d+|\[.*)|\+\d+)?$")
+_TOTAL = ("alloc_tres", "alloc_gres", "req_tres", "job_tres")
+"""Fields with the devices of all nodes, in the order of trust."""
+_PER_NODE = ("node_tres", "req_gres")
+SEVERAL_TYPES = "hold several types of device, and are scheduled on one type"
+CLOCK_CHANGED = "cross a change of clocks, and an hour was added"
+
+
+def is_step(cells: Cells) -> bool:
+    """Return whether a row is a step of a job, such as ``7.batch``."""
+    return "." in cells.get("id", "")
+
+
+def names_devices(fields: Container[str]) -> bool:
+    """Return whether some field names GPUs. Without one, a node counts as one device."""
+    return any(field in fields for field in (*_TOTAL, *_PER_NODE, "task_tres"))
+
+
+def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
+    """Return the job of a row, or the reason why it has none. The start of a waiting job is one that Slurm expects."""
+    name = _name(cells)
+    if not name:
+        return SkippedRow(place, cells.get("id", "")[:40], "have no job id")
+    times: dict[str, float] = {}
+    for field, parse in _PARSERS.items():
+        try:
+            times[field] = parse(cells.get(field, ""))
+        except (ValueError, OverflowError):
+            return SkippedRow(place, name, "have a wrong time", f"{field}: {cells[field][:40]!r}")
+    status = state_word(cells.get("state", ""))
+    submit, start, end, run, changed = _solved(times, status)
+    state: State = _state(status, start, end)
+    planned = math.nan
+    if state == "waiting":
+        planned, start, end = start, math.nan, math.nan
+        run = math.nan
+    elif state == "running":
+        end = math.nan
+    held, remark = _held(cells)
+    if remark:
+        return SkippedRow(place, name, remark)
+    count = sum(each.count for each in held)
+    types = tuple(dict.fromkeys(each.device_type for each in held if each.device_type))
+    notes = [CLOCK_CHANGED] * changed + [SEVERAL_TYPES] * (len(types) > 1)
+    if not names_devices(cells):
+        count = _whole(cells.get("nodes", ""))
+    array = _ARRAY.match(cells.get("id", ""))
+    task = _TASK.match(name)
+    return LoggedJob(
+        name=name,
+        title=cells.get("title", ""),
+        state=state,
+        status=status,
+        submit_s=submit,
+        eligible_s=times["eligible"],
+        start_s=start,
+        end_s=end,
+        planned_start_s=planned if planned > 0 else math.nan,
+        run_s=run,
+        limit_s=next((times[field] for field in ("limit", "limit_minutes") if times[field] > 0), 0.0),
+        devices=count,
+        device_types=() if len(types) > 1 else types,
+        share=held[0].share if held and len({each.share for each in held}) == 1 else 1.0,
+        profile=held[0].profile if len(held) == 1 else "",
+        nodes=_whole(cells.get("nodes", "")),
+        priority=_number(cells.get("priority", "")),
+        user=_word(cells, "user"),
+        account=_word(cells, "account"),
+        queue=_word(cells, "queue"),
+        qos=_word(cells, "qos"),
+        reason=_reason(cells.get("reason", ""), state),
+        command=_word(cells, "command"),
+        array=array["job"] if array else task["job"] if task else "",
+        tasks=_task_numbers(array["tasks"]) if array and state == "waiting" else (),
+        place=place,
+        notes=tuple(notes),
+    )
+
+
+_PARSERS = {
+    **dict.fromkeys(("submit", "eligible", "start", "end"), parse_time),
+    **dict.fromkeys(("elapsed", "planned", "limit"), parse_duration),
+    "elapsed_s": lambda text: math.nan if text.strip().casefold() in NEVER else float(text),
+    "limit_minutes": parse_minutes,
+}
+
+
+def _name(cells: Cells) -> str:
+    name = cells.get("id", "").strip()
+    if not _ID.match(name) and not re.match(r"^[\w.+-]+$", name):
+        return ""
+    parent, task = cells.get("array_id", "").strip(), cells.get("array_task", "").strip()
+    if parent.isdigit() and int(parent) and task.isdigit() and int(task) < (1 << 32) - 2:
+        return f"{parent}_{task}"
+    return name
+
+
+def _solved(times: Mapping[str, float], status: str) -> tuple[float, float, float, float, bool]:
+    """Return submission, start, end, run time, and whether a change of clocks was corrected.
+
+    A missing time follows from the others: the end from start and run time, the start from the time that the job waited.
+    """
+    submit, start, end = times["submit"], times["start"], times["end"]
+    run = times["elapsed"] if math.isnan(times["elapsed_s"]) else times["elapsed_s"]
+    arrival = times["eligible"] if times["eligible"] > submit else submit
+    if math.isnan(start) and status not in WAITING:
+        start = end - run if run > 0 and status not in RUNNING else arrival + times["planned"]
+    fixed_start = after_clock_change(submit, start)
+    end += fixed_start - start if fixed_start != start else 0.0
+    if math.isnan(end) and status not in WAITING | RUNNING:
+        end = fixed_start + run
+    fixed_end = after_clock_change(fixed_start, end)
+    if math.isnan(run):
+        run = fixed_end - fixed_start
+    return submit, fixed_start, fixed_end, run, fixed_start != start or fixed_end != end
+
+
+def _state(status: str, start: float, end: float) -> State:
+    if status in WAITING:
+        return "waiting"
+    if status in RUNNING:
+        return "running"
+    if status:
+        return "ended"
+    return "ended" if not math.isnan(end) else "running" if not math.isnan(start) else "waiting"
+
+
+def _held(cells: Cells) -> tuple[list[Held], str]:
+    """Return the devices of the first field that names GPUs, and why they are unknown."""
+    nodes, tasks = max(_whole(cells.get("nodes", "")), 1), max(_whole(cells.get("tasks", "")), 1)
+    times = {**dict.fromkeys(_TOTAL, 1), **dict.fromkeys(_PER_NODE, nodes), "task_tres": tasks}
+    remarks = []
+    for field, factor in times.items():
+        text = cells.get(field, "")
+        if text.casefold() in NEVER:
+            continue
+        held, remark = held_devices(text)
+        if held:
+            return [Held(each.count * factor, each.device_type, each.share, each.profile) for each in held], ""
+        remarks.append(remark)
+    return [], next((REMARKS[remark] for remark in remarks if remark), "")
+
+
+REMARKS = {
+    "shards": "held shards of a GPU, and the log does not say how many a GPU has",
+    "cut off": "have a column of devices that is cut off; print it with -P",
+}
+
+
+def _reason(text: str, state: State) -> str:
+    """Return the reason of a waiting job, without the brackets of squeue's last column."""
+    text = text.strip()
+    if state != "waiting" or text.casefold() in NEVER:
+        return ""
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
+
+
+def _task_numbers(text: str) -> tuple[int, ...]:
+    """Parse the tasks of a waiting array: ``2-4,8-12:2``."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        found = re.match(r"^(\d+)(?:-(\d+)(?::(\d+))?)?$", part.strip())
+        if found:
+            first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+            numbers += range(first, min(last, first + 10_000_000) + 1, max(step, 1))[:MOST]
+    return tuple(numbers[:MOST])
+
+
+MOST = 100_000
+
+
+def _word(cells: Cells, field: str) -> str:
+    text = cells.get(field, "").strip()
+    return "" if text in ("(null)", "N/A") else text
+
+
+def _whole(text: str) -> int:
+    """Return a count: of ``4``, ``4-8`` or ``1K``; 0 for anything else."""
+    found = re.match(r"^\s*(\d{1,9})(K?)", text)
+    return int(found[1]) * (1000 if found[2] else 1) if found else 0
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0

@@ -17,6 +17,7 @@ FAMILIES = {
     "planning/emit": "planning/test_emit.py",
     "planning/emit/clouds": "planning/test_emit_launchers.py",
     "planning/emit/networks": "planning/test_emit.py",
+    "scheduling/traces/logs": "scheduling/traces/test_logs.py",
     "questions/readers": "questions/test_from_files.py",
     "strategy/exchanges": "strategy/test_exchanges.py",
     "training/exchanges": "training/exchanges/test_exchange_group.py",

@@ -21,6 +21,8 @@ from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_netw
 from paceline.scheduling.speeds.profiles import ModelProfile, read_profiles
 from paceline.scheduling.state import Policy
 from paceline.scheduling.traces.reader import read_trace
+from paceline.scheduling.traces.trace import Trace
+from paceline.scheduling.traces.type_names import on_types
 
 
 class ScenarioKeywords(TypedDict, total=False):
@@ -102,8 +104,9 @@ def schedule(
 def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: Unpack[ScenarioKeywords]) -> Scenario:
     """Build the scenario that ``schedule`` simulates, before a policy is chosen. Arguments and errors as ``schedule``."""
     chosen = ScenarioOptions(**options)
-    every, notes, places = _read(jobs, chosen.where)
     nodes = Fleet.named(cluster) if isinstance(cluster, str) else cluster
+    trace = on_types(_read(jobs, chosen.where), nodes.types)
+    every, notes, places = trace.jobs, trace.notes, trace.places
     if chosen.drop_too_large:
         every, dropped = without_too_large(every, nodes)
         notes = (*notes, *dropped)
@@ -128,18 +131,15 @@ def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: 
     )
 
 
-def _read(
-    jobs: Sequence[Job] | str | Path, where: Mapping[str, str] | None
-) -> tuple[tuple[Job, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return the jobs, notes about them, and file and row of each (empty without a file)."""
+def _read(jobs: Sequence[Job] | str | Path, where: Mapping[str, str] | None) -> Trace:
+    """Return the jobs of a file, or given ones, which have no places."""
     if isinstance(jobs, str | Path):
-        trace = read_trace(jobs, where)
-        return trace.jobs, trace.notes, trace.places
+        return read_trace(jobs, where)
     if where:
         raise UserError("`where` chooses rows of a file", "give a file of jobs, or leave it out")
     if wrong := next((job for job in jobs if not isinstance(job, Job)), None):
         raise UserError(f"{shown(wrong)} is not a job", "give jobs, or the name of a file of them")
-    return tuple(jobs), (), ()
+    return Trace(tuple(jobs), ())
 
 
 def _failures(jobs: Sequence[Job], nodes: Fleet, chosen: ScenarioOptions) -> tuple[list[Outage], tuple[str, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -57,9 +56,8 @@ def test_a_choice_that_lacks_is_asked_for_and_a_wrong_one_is_named(file: Path) -
 def test_no_form_names_the_nearest(file: Path) -> None:
     text = wrong(file, "job_id,submit_time_s,duration_s,vc\n0,1,1,1\n")
     assert "the nearest form is philly (Philly, rigid jobs with durations), which also has num_gpus" in text
-    assert wrong(file, "name;arrival_s\na;0\n").endswith(
-        "columns are parted by semicolons; part them by commas, here and in each row"
-    )
+    assert "files that are read: your own CSV, sacct, squeue, Kueue" in wrong(file, "colour,shape\nred,round\n")
+    assert "the nearest form is sacct (Slurm's accounting): write it with sacct -a" in wrong(file, "JobID|Exit\n7|0\n")
     assert wrong(file, "Name,Arrival_s\na,0\n").endswith("write Name as name, Arrival_s as arrival_s")
 
 
@@ -88,6 +86,13 @@ def test_a_file_that_is_none(file: Path) -> None:
 
 
 def test_every_form_is_told_from_every_other() -> None:
-    columns = [frozenset(form.columns) for form in FORMS]
-    assert len(set(columns)) == len(FORMS)
-    assert all(math.isfinite(len(form.about)) and form.about for form in FORMS)
+    columns = [frozenset(form.columns) for form in FORMS if form.columns]
+    assert len(set(columns)) == len(columns) and len({form.name for form in FORMS}) == len(FORMS)
+    assert all(bool(form.columns) != (form.fits is not None) and bool(form.log) != bool(form.read) for form in FORMS)
+    assert all(form.about and form.example for form in FORMS)
+
+
+def test_signs_between_columns_do_not_matter(file: Path) -> None:
+    for sign in ",;\t|":
+        file.write_text("name,arrival_s,duration_s\na,0,60\n".replace(",", sign))
+        assert read_trace(file).jobs[0].duration_s == 60

@@ -6,20 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paceline.csv_rows import Row
-from paceline.scheduling.traces import (
-    datacenter,
-    kubernetes,
-    philly,
-    published,
-    ray_jobs,
-    slurm_json,
-    slurm_text,
-    swf,
-    user_csv,
-)
+from paceline.scheduling.traces import published, user_csv
+from paceline.scheduling.traces.content import JobFile, TextTable
+from paceline.scheduling.traces.logs import datacenter, kubernetes, philly, ray_jobs, slurm_json, slurm_text, swf
+from paceline.scheduling.traces.logs.slurm_columns import SACCT, SQUEUE, SQUEUE_WORDS, fit, known_words
 from paceline.scheduling.traces.record import JobLog
-from paceline.scheduling.traces.slurm_columns import SACCT, SQUEUE, SQUEUE_WORDS, fit, known_words
-from paceline.scheduling.traces.source import Source, Table
 from paceline.scheduling.traces.trace import Trace
 
 
@@ -42,21 +33,21 @@ class TraceForm:
     example: str = ""
     columns: tuple[str, ...] = ()
     read: Callable[[Sequence[Row]], Trace] | None = None
-    log: Callable[[Source], JobLog] | None = None
-    fits: Callable[[Source], bool] | None = None
+    log: Callable[[JobFile], JobLog] | None = None
+    fits: Callable[[JobFile], bool] | None = None
     parts: tuple[str, ...] = ()
 
-    def matches(self, source: Source) -> bool:
+    def matches(self, source: JobFile) -> bool:
         """Return whether a file has this form."""
         if self.fits is not None:
             return self.fits(source)
         return source.table is not None and set(self.columns) <= set(source.table.header)
 
 
-def _slurm(squeue: bool) -> Callable[[Source], bool]:
+def _slurm(squeue: bool) -> Callable[[JobFile], bool]:
     """Return the test for the header of ``squeue``, or for that of ``sacct``."""
 
-    def fits(source: Source) -> bool:
+    def fits(source: JobFile) -> bool:
         if source.table is None or known_words(source.table.header) < 3:
             return False
         return is_squeue(source.table.header) == squeue
@@ -65,7 +56,7 @@ def _slurm(squeue: bool) -> Callable[[Source], bool]:
 
 
 def is_squeue(header: Sequence[str]) -> bool:
-    """Return whether a header of Slurm is one of ``squeue``, not of ``sacct``: ``JOBID ST TIME``, not ``JobID Submit Start``."""
+    """Return whether a header of Slurm is one of ``squeue`` (``JOBID ST TIME``), not of ``sacct`` (``JobID Submit Start``)."""
     words = {column.casefold() for column in header}
     if {"submit", "alloctres", "jobname", "elapsed", "alloccpus", "jobidraw"} & words:
         return False
@@ -74,12 +65,12 @@ def is_squeue(header: Sequence[str]) -> bool:
     return fit(header, SQUEUE_WORDS) > 0.5 and "JOBID" in header
 
 
-def _objects(test: Callable[..., bool]) -> Callable[[Source], bool]:
+def _objects(test: Callable[..., bool]) -> Callable[[JobFile], bool]:
     """Return the test of the JSON or YAML objects of a file."""
     return lambda source: source.objects is not None and test(source.objects)
 
 
-def _rows(test: Callable[[Table], bool]) -> Callable[[Source], bool]:
+def _rows(test: Callable[[TextTable], bool]) -> Callable[[JobFile], bool]:
     """Return the test of the table of a file."""
     return lambda source: source.table is not None and test(source.table)
 
@@ -94,7 +85,11 @@ FORMS: tuple[TraceForm, ...] = (
     ),
     TraceForm("sacct", "Slurm's accounting", SACCT, log=slurm_text.read_sacct, fits=_slurm(squeue=False)),
     TraceForm(
-        "sacct_json", "Slurm's accounting", "sacct -a -X --json", log=slurm_json.read_sacct_json, fits=_objects(slurm_json.is_sacct)
+        "sacct_json",
+        "Slurm's accounting",
+        "sacct -a -X --json",
+        log=slurm_json.read_sacct_json,
+        fits=_objects(slurm_json.is_sacct),
     ),
     TraceForm(
         "sacct_headless",
@@ -104,8 +99,16 @@ FORMS: tuple[TraceForm, ...] = (
         fits=_rows(lambda table: bool(slurm_text.headless(table))),
     ),
     TraceForm("squeue", "Slurm's queue", SQUEUE, log=slurm_text.read_squeue, fits=_slurm(squeue=True)),
-    TraceForm("squeue_json", "Slurm's queue", "squeue -a --json", log=slurm_json.read_squeue_json, fits=_objects(slurm_json.is_squeue)),
-    TraceForm("kueue", "workloads and queues of Kueue", kubernetes.COMMAND, log=kubernetes.read_kueue, fits=_objects(kubernetes.is_kueue)),
+    TraceForm(
+        "squeue_json", "Slurm's queue", "squeue -a --json", log=slurm_json.read_squeue_json, fits=_objects(slurm_json.is_squeue)
+    ),
+    TraceForm(
+        "kueue",
+        "workloads and queues of Kueue",
+        kubernetes.COMMAND,
+        log=kubernetes.read_kueue,
+        fits=_objects(kubernetes.is_kueue),
+    ),
     TraceForm(
         "volcano",
         "jobs, pod groups and queues of Volcano",
@@ -114,17 +117,27 @@ FORMS: tuple[TraceForm, ...] = (
         fits=_objects(kubernetes.is_volcano),
     ),
     TraceForm("ray", "Ray's list of jobs", ray_jobs.COMMAND, log=ray_jobs.read_ray, fits=_objects(ray_jobs.is_ray)),
-    TraceForm("swf", "Standard Workload Format, Parallel Workloads Archive", "*.swf, *.swf.gz", log=swf.read_swf, fits=swf.is_swf),
-    TraceForm("philly_log", "Philly's log, ATC 2019", "cluster_job_log", log=philly.read_philly_log, fits=_objects(philly.is_philly)),
+    TraceForm(
+        "swf", "Standard Workload Format, Parallel Workloads Archive", "*.swf, *.swf.gz", log=swf.read_swf, fits=swf.is_swf
+    ),
+    TraceForm(
+        "philly_log", "Philly's log, ATC 2019", "cluster_job_log", log=philly.read_philly_log, fits=_objects(philly.is_philly)
+    ),
     TraceForm("helios", "Helios, SC 2021", "cluster_log.csv", datacenter.HELIOS, log=datacenter.read_helios),
     TraceForm("acme", "Acme, NSDI 2024", "trace_seren.csv, trace_kalos.csv", datacenter.ACME, log=datacenter.read_acme),
     TraceForm("openb", "Alibaba's pods, ATC 2023", "openb_pod_list_*.csv", datacenter.OPENB, log=datacenter.read_openb),
     TraceForm("pai", "Alibaba PAI, NSDI 2022", "pai_task_table.csv", log=datacenter.read_pai, fits=_rows(datacenter.is_pai)),
     TraceForm(
-        "pai_jobs", "Alibaba PAI's table of jobs", "pai_job_table.csv", log=datacenter.refuse_pai_jobs, fits=_rows(datacenter.is_pai_jobs)
+        "pai_jobs",
+        "Alibaba PAI's table of jobs",
+        "pai_job_table.csv",
+        log=datacenter.refuse_pai_jobs,
+        fits=_rows(datacenter.is_pai_jobs),
     ),
     TraceForm("spot", "Alibaba's spot GPUs, ASPLOS 2026", "job_info_df.csv", datacenter.SPOT, log=datacenter.read_spot),
-    TraceForm("supercloud", "MIT SuperCloud, HPEC 2021", "slurm-log.csv", datacenter.SUPERCLOUD, log=datacenter.read_supercloud),
+    TraceForm(
+        "supercloud", "MIT SuperCloud, HPEC 2021", "slurm-log.csv", datacenter.SUPERCLOUD, log=datacenter.read_supercloud
+    ),
     TraceForm(
         "philly",
         "Philly, rigid jobs with durations",

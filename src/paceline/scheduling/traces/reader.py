@@ -9,10 +9,10 @@ from pathlib import Path
 from paceline.csv_rows import Row, check_parted, read
 from paceline.errors import UserError, known_name, shorten, unknown
 from paceline.scheduling.job import check_names
+from paceline.scheduling.traces.content import JobFile
 from paceline.scheduling.traces.forms import FORMS, READ, TraceForm
+from paceline.scheduling.traces.logs.slurm_columns import known_words
 from paceline.scheduling.traces.record import JobLog, LoggedJob
-from paceline.scheduling.traces.slurm_columns import known_words
-from paceline.scheduling.traces.source import Source
 from paceline.scheduling.traces.trace import Trace, trace_of_log
 
 _SHOWN = 8
@@ -26,10 +26,10 @@ def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trac
         where: values by column, such as ``{"set": "1.0x", "workload": "1"}``. Only matching rows are read.
 
     Raises:
-        UserError: a file of unknown form, an unknown column or value; several traces in one file and none chosen; a wrong cell of a
-            form that people write, with its row and column; two jobs of one name; a log in which no job ran.
+        UserError: a file of unknown form, an unknown column or value; several traces in one file and none chosen; a wrong cell
+            of a form that people write, with its row and column; two jobs of one name; a log in which no job ran.
     """
-    source = Source.read(path)
+    source = JobFile.read(path)
     form = form_of(source)
     if form.log is not None:
         return trace_of_log(_chosen_log(source, form, where or {}), form.example)
@@ -54,18 +54,20 @@ def read_log(path: str | Path, where: Mapping[str, str] | None = None) -> JobLog
     Raises:
         UserError: a file of unknown form, or one that is no log.
     """
-    return parse_log(Source.read(path), where)
+    return parse_log(JobFile.read(path), where)
 
 
-def parse_log(source: Source, where: Mapping[str, str] | None = None) -> JobLog:
+def parse_log(source: JobFile, where: Mapping[str, str] | None = None) -> JobLog:
     """Read a log or a queue from a text. Errors as ``read_log``."""
     form = form_of(source)
     if form.log is None:
-        raise UserError(f"{source.name} is no log of a cluster ({form.about})", f"give one that is written by {FORMS[1].example}")
+        raise UserError(
+            f"{source.name} is no log of a cluster ({form.about})", f"give one that is written by {FORMS[1].example}"
+        )
     return _chosen_log(source, form, where or {})
 
 
-def form_of(source: Source) -> TraceForm:
+def form_of(source: JobFile) -> TraceForm:
     """Return the form of a file. Raises UserError that names the nearest one."""
     fitting = [form for form in FORMS if form.matches(source)]
     if not fitting:
@@ -73,7 +75,7 @@ def form_of(source: Source) -> TraceForm:
     return max(fitting, key=lambda form: len(form.columns))
 
 
-def _unknown_form(source: Source) -> UserError:
+def _unknown_form(source: JobFile) -> UserError:
     name = source.name
     if source.table is None:
         return UserError(f"{name} holds objects that are no jobs of a known form", f"files that are read: {READ}")
@@ -95,7 +97,7 @@ def _unknown_form(source: Source) -> UserError:
     return UserError(what, f"{fix}. Files that are read: {READ}")
 
 
-def _chosen_log(source: Source, form: TraceForm, where: Mapping[str, str]) -> JobLog:
+def _chosen_log(source: JobFile, form: TraceForm, where: Mapping[str, str]) -> JobLog:
     """Return the log with the rows that ``where`` selects: by columns of a table, by fields of ``LoggedJob`` of objects."""
     assert form.log is not None
     if not where or source.table is None or form.name == "sacct_headless":

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-State = Literal["waiting", "running", "ended"]
+JobState = Literal["waiting", "running", "ended"]
 MOST_TASKS = 100_000
 """Most tasks of one array job that a queue may hold. Slurm's own limit, ``MaxArraySize``, is at most 4,000,001."""
 
@@ -43,7 +43,7 @@ class LoggedJob:
 
     name: str
     title: str = ""
-    state: State
+    state: JobState
     status: str = ""
     submit_s: float = math.nan
     eligible_s: float = math.nan
@@ -145,7 +145,14 @@ class JobLog:
     clock: Literal["utc", "local", "own"] = "utc"
     nodes_as_devices: bool = False
 
-    def in_state(self, state: State) -> tuple[LoggedJob, ...]:
+    @classmethod
+    def of(cls, made: Iterable[LoggedJob | SkippedRow], skipped: Iterable[SkippedRow] = (), **about: Any) -> JobLog:
+        """Return the log of rows that became jobs or were skipped. ``skipped``: more skipped rows. ``about``: other fields."""
+        every = list(made)
+        jobs = tuple(row for row in every if isinstance(row, LoggedJob))
+        return cls(jobs=jobs, skipped=(*skipped, *(row for row in every if isinstance(row, SkippedRow))), **about)
+
+    def in_state(self, state: JobState) -> tuple[LoggedJob, ...]:
         """Return the jobs in a state, in the order of the file."""
         return tuple(job for job in self.jobs if job.state == state)
 

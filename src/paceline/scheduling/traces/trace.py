@@ -90,7 +90,7 @@ def trace_of_log(log: JobLog, command: str = "") -> Trace:
             kept.append(logged)
         except UserError as error:
             skipped.append(SkippedRow(logged.place, logged.name, "are no legal job", error.message[:120]))
-    notes = (*_left_out(skipped, len(jobs) + len(skipped)), *_remarks(ran), *_failures(ran), *log.notes)
+    notes = (*_left_out(skipped, len(jobs) + len(skipped)), *_remarks(ran), *log.notes)
     return Trace(
         jobs=tuple(jobs),
         places=tuple(logged.place for logged in kept),
@@ -155,14 +155,15 @@ def _nothing(log: JobLog, skipped: Sequence[SkippedRow], command: str) -> UserEr
         parts = [f"{count:,} {word}" for count, word in ((running, "running"), (waiting, "waiting")) if count]
         jobs = "job" if running + waiting == 1 else "jobs"
         return UserError(
-            f"{log.file} is a queue with {' and '.join(parts)} {jobs}, and none has ended",
+            f"{log.file} is a queue with {' and '.join(parts)} {jobs}, in which no job has ended",
             f"paceline schedule start {log.file} says when they start",
         )
     counts = Counter(row.reason for row in skipped)
     reasons = "; ".join(f"{count} they {reason}" for reason, count in counts.items())
     wrong = next((f"; {row.place}: {row.detail}" for row in skipped if row.detail), "")
     return UserError(
-        f"no job of {log.file} ran on devices ({reasons or 'it has no jobs'}{wrong})", f"write it with {command}" if command else ""
+        f"no job of {log.file} ran on devices ({reasons or 'it has no jobs'}{wrong})",
+        f"write it with {command}" if command else "",
     )
 
 
@@ -174,27 +175,23 @@ def _left_out(skipped: Sequence[SkippedRow], rows: int) -> Iterator[str]:
 
 def _remarks(ran: Sequence[LoggedJob]) -> Iterator[str]:
     """Yield a sentence for each remark on jobs that are simulated."""
+    total = len(ran)
     for note, count in Counter(note for job in ran for note in job.notes).items():
-        yield f"{count:,} jobs {note}."
-    slices = Counter(job.profile for job in ran if job.profile and job.share < 1)
-    if slices:
+        yield f"{count:,} of {total:,} jobs {note}."
+    if slices := Counter(job.profile for job in ran if job.profile and job.share < 1):
         kinds = ", ".join(f"{count:,} of {profile}" for profile, count in slices.most_common(5))
-        yield f"{sum(slices.values()):,} jobs ran on MIG slices ({kinds}); each holds its share of a device."
-    if again := sum(", run " in job.name for job in numbered(ran)):
-        yield f"{again:,} later runs of requeued jobs count as jobs of their own."
+        yield f"{sum(slices.values()):,} of {total:,} jobs ran on MIG slices ({kinds}), each on its share of a device."
+    if again := total - len({job.name for job in ran}):
+        yield f"{again:,} of {total:,} jobs were run again; each run counts as a job."
     if parts := sum("+" in job.name for job in ran):
-        yield f"{parts:,} components of heterogeneous jobs count as jobs of their own."
+        yield f"{parts:,} of {total:,} jobs were components of heterogeneous jobs; each counts as a job."
     if held := sum(job.eligible_s > job.submit_s for job in ran):
-        yield f"{held:,} jobs became eligible after their submission, and arrive then."
-
-
-def _failures(ran: Sequence[LoggedJob]) -> list[str]:
-    """Return a sentence that counts the jobs that did not complete."""
+        yield f"{held:,} of {total:,} jobs became eligible after their submission, and arrive then."
     states = Counter(job.status for job in ran if job.status.casefold() not in _COMPLETED)
-    if not states:
-        return []
-    kinds = ", ".join(f"{count:,} {shorten(state, 30)}" for state, count in states.most_common())
-    return [f"{sum(states.values()):,} jobs did not complete ({kinds}); each counts with the time that it ran."]
+    if states:
+        kinds = ", ".join(f"{count:,} {shorten(state, 30)}" for state, count in states.most_common())
+        failed = f"{sum(states.values()):,} of {total:,} jobs did not complete"
+        yield f"{failed} ({kinds}); each counts with the time that it ran."
 
 
 def _natural(place: str) -> tuple[str, int]:

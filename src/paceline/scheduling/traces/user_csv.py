@@ -75,7 +75,7 @@ def read_own(rows: Sequence[Row]) -> Trace:
     """
     for column in rows[0].values:
         if column not in FIELDS and column not in ALIASES:
-            raise unknown("column", column, FIELDS, "rename it, or leave it out of the file")
+            raise unknown("column", column, FIELDS, "rename it, or leave it out of the file", few=len(FIELDS))
     return Trace.of_rows(rows, _job)
 
 

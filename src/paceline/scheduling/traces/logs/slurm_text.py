@@ -1,4 +1,4 @@
-"""Readers of Slurm's output as text: ``sacct`` and ``squeue`` with any columns, with bars or blanks, with or without a header."""
+"""Readers of what ``sacct`` and ``squeue`` print: any columns, with bars or blanks, with or without a header."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from datetime import datetime
 
 from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.scheduling.traces.log_times import is_wall_clock, parse_time
-from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow
-from paceline.scheduling.traces.slurm_columns import SACCT, SQUEUE, fields_of, is_state
-from paceline.scheduling.traces.slurm_jobs import is_step, names_devices, slurm_job
-from paceline.scheduling.traces.source import Source, Table
+from paceline.scheduling.traces.content import JobFile, TextTable
+from paceline.scheduling.traces.logs.log_times import is_wall_clock, parse_time
+from paceline.scheduling.traces.logs.slurm_columns import SACCT, SQUEUE, fields_of, is_state
+from paceline.scheduling.traces.logs.slurm_jobs import is_step, names_devices, slurm_job
+from paceline.scheduling.traces.record import JobLog
 
 _ID = re.compile(r"^\d+(?:_\d+|_\[.+\]?|\+\d+)?(?:\.[\w+]+)?$")
 _TRES = re.compile(r"(?:^|,)(?:cpu|node|mem|billing|gres/\w+)[:=]")
 _LIMIT = re.compile(r"^(?:\d+-)?\d{1,2}:\d{2}:\d{2}$|^UNLIMITED$|^Partition_Limit$")
 
 
-def read_sacct(source: Source) -> JobLog:
+def read_sacct(source: JobFile) -> JobLog:
     """Read what ``sacct`` printed. Raises UserError if it lacks the times of jobs."""
     assert source.table is not None
     log = _read(source, source.table, "sacct", fields_of(source.table.header))
     return log
 
 
-def read_squeue(source: Source) -> JobLog:
+def read_squeue(source: JobFile) -> JobLog:
     """Read what ``squeue`` printed. Raises UserError if it lacks the state of jobs."""
     assert source.table is not None
     return _read(source, source.table, "squeue", fields_of(source.table.header))
 
 
-def headless(table: Table) -> dict[str, list[str]]:
+def headless(table: TextTable) -> dict[str, list[str]]:
     """Return the fields of a table of bars without a header, by their content; empty if it is none of Slurm.
 
     Columns are named by their numbers. A job id, a state and two times are needed. Times are submission, start and end, in this
@@ -61,13 +61,13 @@ def headless(table: Table) -> dict[str, list[str]]:
     return fields
 
 
-def read_headless(source: Source) -> JobLog:
+def read_headless(source: JobFile) -> JobLog:
     """Read what ``sacct -n`` printed."""
     assert source.table is not None
     table = source.table
     fields = headless(table)
     names = [str(number) for number in range(len(table.header))]
-    whole = Table(tuple(names), table.delimiter, ((1, table.delimiter.join(table.header)), *table.lines), table.file)
+    whole = TextTable(tuple(names), table.delimiter, ((1, table.delimiter.join(table.header)), *table.lines), table.file)
     told = ", ".join(f"{field} {int(columns[0]) + 1}" for field, columns in fields.items())
     note = f"The file has no header. Columns were told by their content: {told}."
     return _read(source, whole, "sacct", fields, (note,))
@@ -83,27 +83,25 @@ def _is_moment(text: str) -> bool:
 
 
 def _read(
-    source: Source, table: Table, form: str, fields: Mapping[str, Sequence[str]], notes: tuple[str, ...] = ()
+    source: JobFile, table: TextTable, form: str, fields: Mapping[str, Sequence[str]], notes: tuple[str, ...] = ()
 ) -> JobLog:
     check_times(fields, form, source.name)
     rows, skipped = table.rows()
     by_nodes = not names_devices(fields)
     if by_nodes:
         notes = (*notes, _counted_nodes(fields, form, source.name))
-    jobs: list[LoggedJob] = []
+    made = []
     local = False
     for row in rows:
         cells = {field: _first(row, columns) for field, columns in fields.items()}
-        if is_step(cells):
-            continue
-        made = slurm_job(cells, row.place)
-        local = local or is_wall_clock(cells.get("submit", "") or cells.get("start", ""))
-        (skipped if isinstance(made, SkippedRow) else jobs).append(made)  # type: ignore[attr-defined]
-    return JobLog(
-        jobs=tuple(jobs),
+        if not is_step(cells):
+            made.append(slurm_job(cells, row.place))
+            local = local or is_wall_clock(cells.get("submit", "") or cells.get("start", ""))
+    return JobLog.of(
+        made,
+        skipped,
         form=form,
         file=source.name,
-        skipped=tuple(skipped),
         notes=notes,
         clock="local" if local else "utc",
         moment_s=_printed(source),
@@ -133,7 +131,9 @@ def _counted_nodes(fields: Mapping[str, Sequence[str]], form: str, name: str) ->
     """Return the note that nodes count as devices. Raises UserError if the file has no nodes either."""
     column, command = ("AllocTRES", SACCT) if form == "sacct" else ("TRES_PER_NODE", SQUEUE)
     if "nodes" not in fields:
-        raise UserError(f"{name} lacks the column {column} or {'AllocNodes' if form == 'sacct' else 'NODES'}", f"write it with {command}")
+        raise UserError(
+            f"{name} lacks the column {column} or {'AllocNodes' if form == 'sacct' else 'NODES'}", f"write it with {command}"
+        )
     return f"Without {column} a node counts as one device ({fields['nodes'][0]})."
 
 
@@ -142,7 +142,7 @@ def _first(row: Row, columns: Sequence[str]) -> str:
     return next((text for column in columns if (text := row.text(column))), "")
 
 
-def _printed(source: Source) -> float:
+def _printed(source: JobFile) -> float:
     """Return the time in the first line, which ``squeue -l`` and ``squeue -i`` print; NaN if there is none."""
     line = source.lines[0].strip()
     try:

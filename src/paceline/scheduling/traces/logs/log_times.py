@@ -47,7 +47,7 @@ def is_wall_clock(text: str) -> bool:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of Slurm's ``[days-]hours:minutes:seconds`` or ``minutes:seconds``; NaN if none is stated.
+    """Return the seconds of Slurm's ``[days-]hours:minutes:seconds`` or ``minutes:seconds``; NaN if none.
 
     A single number is minutes, and ``days-hours`` is legal (sbatch(1), ``--time``).
 

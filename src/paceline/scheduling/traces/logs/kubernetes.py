@@ -1,7 +1,7 @@
-"""Readers of ``kubectl get ... -o yaml`` and ``-o json``: workloads and queues of Kueue, jobs, pod groups and queues of Volcano.
+"""Readers of ``kubectl get ... -o yaml`` and ``-o json``: workloads and queues of Kueue, jobs and queues of Volcano.
 
-Kueue: apis/kueue/v1beta1 and v1beta2 (Workload, ClusterQueue, LocalQueue, ResourceFlavor). Volcano: volcano-sh/apis, batch/v1alpha1
-(Job), scheduling/v1beta1 (PodGroup, Queue).
+Kueue: apis/kueue/v1beta1 and v1beta2 (Workload, ClusterQueue, LocalQueue, ResourceFlavor). Volcano: volcano-sh/apis,
+batch/v1alpha1 (Job), scheduling/v1beta1 (PodGroup, Queue).
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from paceline.scheduling.traces.gres import split_slice
-from paceline.scheduling.traces.log_times import parse_time
-from paceline.scheduling.traces.record import JobLog, LoggedJob, QueueQuota, SkippedRow, State
-from paceline.scheduling.traces.source import Source, texts
+from paceline.scheduling.traces.content import JobFile, texts
+from paceline.scheduling.traces.logs.gres import split_slice
+from paceline.scheduling.traces.logs.log_times import parse_time
+from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob, QueueQuota, SkippedRow
 
 Value = Mapping[str, Any]
 KUEUE = "kueue.x-k8s.io/"
@@ -23,7 +23,9 @@ VOLCANO = "volcano.sh/"
 COMMAND = "kubectl get workloads,localqueues,clusterqueues,resourceflavors -A -o yaml"
 """Command whose output says all that is read of Kueue."""
 VOLCANO_COMMAND = "kubectl get vcjob,podgroups,queues -A -o yaml"
-_DEVICES = frozenset({"gpu", "tpu", "gaudi", "neuron", "neuroncore", "neurondevice", "npu", "dcu", "mlu", "gpu-number", "vgpu-number"})
+_DEVICES = frozenset(
+    {"gpu", "tpu", "gaudi", "neuron", "neuroncore", "neurondevice", "npu", "dcu", "mlu", "gpu-number", "vgpu-number"}
+)
 """Last parts of the names of resources that are devices: ``nvidia.com/gpu``, ``google.com/tpu``, ``huawei.com/npu``."""
 _TYPE_LABELS = (
     "nvidia.com/gpu.product",
@@ -65,59 +67,50 @@ def is_volcano(objects: Sequence[Any]) -> bool:
     return any(VOLCANO in str(item.get("apiVersion", "")) for item in items(objects))
 
 
-@dataclass(slots=True)
-class _Kinds:
-    """Objects by kind, and rows that could not be read."""
-
-    found: dict[str, list[tuple[str, Value]]] = field(default_factory=dict)
-    skipped: list[SkippedRow] = field(default_factory=list)
-
-
-def _kinds(source: Source, group: str) -> _Kinds:
-    kinds = _Kinds()
+def _kinds(source: JobFile, group: str) -> dict[str, list[tuple[str, Value]]]:
+    """Return the objects of an API group by kind, each with its place."""
+    kinds: dict[str, list[tuple[str, Value]]] = {}
     for number, item in enumerate(items(source.objects or ()), start=1):
         if group in str(item.get("apiVersion", "")):
-            kinds.found.setdefault(str(item.get("kind", "")), []).append((f"{source.name}, object {number}", item))
+            kinds.setdefault(str(item.get("kind", "")), []).append((f"{source.name}, object {number}", item))
     return kinds
 
 
-def read_kueue(source: Source) -> JobLog:
+def read_kueue(source: JobFile) -> JobLog:
     """Read the workloads of Kueue, and the quotas of its queues where they are in the file."""
     kinds = _kinds(source, KUEUE)
-    flavors = {_name(item): _labelled_type(_map(item, "spec", "nodeLabels")) for _, item in kinds.found.get("ResourceFlavor", ())}
-    local = {_path(item): texts(item, "spec", "clusterQueue") for _, item in kinds.found.get("LocalQueue", ())}
-    jobs: list[LoggedJob] = []
-    skipped = kinds.skipped
-    for place, item in kinds.found.get("Workload", ()):
-        made = _guarded(lambda item=item, place=place: _workload(item, place, flavors, local), item, place)  # type: ignore[misc]
-        (skipped if isinstance(made, SkippedRow) else jobs).append(made)  # type: ignore[attr-defined]
+    flavors = {_name(item): _labelled_type(_map(item, "spec", "nodeLabels")) for _, item in kinds.get("ResourceFlavor", ())}
+    local = {_path(item): texts(item, "spec", "clusterQueue") for _, item in kinds.get("LocalQueue", ())}
+    made = [
+        _guarded(lambda item=item, place=place: _workload(item, place, flavors, local), item, place)  # type: ignore[misc]
+        for place, item in kinds.get("Workload", ())
+    ]
     quotas = [
         quota
-        for place, item in kinds.found.get("ClusterQueue", ())
+        for place, item in kinds.get("ClusterQueue", ())
         for quota in _cluster_queue(item, flavors, [name for name, queue in local.items() if queue == _name(item)])
     ]
-    return JobLog(jobs=tuple(jobs), form="kueue", file=source.name, skipped=tuple(skipped), quotas=tuple(quotas))
+    return JobLog.of(made, form="kueue", file=source.name, quotas=tuple(quotas))
 
 
-def read_volcano(source: Source) -> JobLog:
+def read_volcano(source: JobFile) -> JobLog:
     """Read the jobs of Volcano, its pod groups that no job of the file owns, and the quotas of its queues."""
     kinds = _kinds(source, VOLCANO)
-    jobs: list[LoggedJob] = []
-    skipped = kinds.skipped
-    owners = {texts(item, "metadata", "uid") for _, item in kinds.found.get("Job", ())} - {""}
-    names = {_path(item) for _, item in kinds.found.get("Job", ())}
-    makers = [(place, item, _volcano_job) for place, item in kinds.found.get("Job", ())]
-    for place, item in kinds.found.get("PodGroup", ()):
+    owners = {texts(item, "metadata", "uid") for _, item in kinds.get("Job", ())} - {""}
+    names = {_path(item) for _, item in kinds.get("Job", ())}
+    makers = [(place, item, _volcano_job) for place, item in kinds.get("Job", ())]
+    for place, item in kinds.get("PodGroup", ()):
         owned = _map(item, "metadata").get("ownerReferences")
         parents = [owner for owner in owned if isinstance(owner, Mapping)] if isinstance(owned, list) else []
         space = texts(item, "metadata", "namespace")
         if not any(texts(owner, "uid") in owners or f"{space}/{texts(owner, 'name')}" in names for owner in parents):
             makers.append((place, item, _pod_group))
-    for place, item, make in makers:
-        made = _guarded(lambda item=item, place=place, make=make: make(item, place), item, place)  # type: ignore[misc]
-        (skipped if isinstance(made, SkippedRow) else jobs).append(made)  # type: ignore[attr-defined]
+    made = [
+        _guarded(lambda item=item, place=place, make=make: make(item, place), item, place)  # type: ignore[misc]
+        for place, item, make in makers
+    ]
     quotas = []
-    for _, item in kinds.found.get("Queue", ()):
+    for _, item in kinds.get("Queue", ()):
         limits = _resources(_map(item, "spec", "capability"))
         owed = _resources(_map(item, "spec", "deserved"))
         weight = _float(texts(item, "spec", "weight"), 1.0)
@@ -131,7 +124,7 @@ def read_volcano(source: Source) -> JobLog:
                 weight=weight,
             )
         )
-    return JobLog(jobs=tuple(jobs), form="volcano", file=source.name, skipped=tuple(skipped), quotas=tuple(quotas))
+    return JobLog.of(made, form="volcano", file=source.name, quotas=tuple(quotas))
 
 
 def _guarded(make: Any, item: Value, place: str) -> LoggedJob | SkippedRow:
@@ -217,7 +210,7 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
     finished, admitted = _condition(status, "Finished"), _condition(status, "Admitted")
     reserved = _condition(status, "QuotaReserved")
     start, end = admitted.at if admitted.holds else math.nan, finished.at if finished.holds else math.nan
-    state: State = "ended" if finished.holds else "running" if admitted.holds else "waiting"
+    state: JobState = "ended" if finished.holds else "running" if admitted.holds else "waiting"
     inactive = texts(spec, "active") == "False"
     reason = "Deactivated" if inactive else reserved.message or reserved.reason
     queue = texts(spec, "queueName")
@@ -321,7 +314,7 @@ def _volcano_job(item: Value, place: str) -> LoggedJob | SkippedRow:
     run = _go_duration(texts(status, "runningDuration"))
     if math.isnan(start) and phase in _ENDED:
         start = end - run
-    state: State = "ended" if phase in _ENDED else "running" if phase in _STARTED else "waiting"
+    state: JobState = "ended" if phase in _ENDED else "running" if phase in _STARTED else "waiting"
     hard = texts(spec, "networkTopology", "mode") == "hard"
     return LoggedJob(
         name=_path(item),
@@ -353,7 +346,7 @@ def _pod_group(item: Value, place: str) -> LoggedJob | SkippedRow:
     found = _resources(_map(spec, "minResources"))
     phase = texts(status, "phase") or "Pending"
     scheduled, refused = _condition(status, "Scheduled"), _condition(status, "Unschedulable")
-    state: State = "ended" if phase == "Completed" else "running" if phase == "Running" else "waiting"
+    state: JobState = "ended" if phase == "Completed" else "running" if phase == "Running" else "waiting"
     return LoggedJob(
         name=_path(item),
         title=_owner(item) or _name(item),
@@ -411,7 +404,9 @@ def _path(item: Value) -> str:
 def _owner(item: Value) -> str:
     """Return the name of the object that owns an item."""
     owners = _map(item, "metadata").get("ownerReferences")
-    return next((texts(owner, "name") for owner in owners if isinstance(owner, Mapping)), "") if isinstance(owners, list) else ""
+    return (
+        next((texts(owner, "name") for owner in owners if isinstance(owner, Mapping)), "") if isinstance(owners, list) else ""
+    )
 
 
 def _float(text: str, missing: float) -> float:

@@ -1,7 +1,7 @@
 """Readers of the tables that datacenters published: Helios, Acme, Alibaba's openb, PAI and spot, MIT SuperCloud.
 
-Columns are those of the READMEs of S-Lab-System-Group/HeliosData, InternLM/AcmeTrace, alibaba/clusterdata (cluster-trace-gpu-v2020,
--v2023, -v2026-spot-gpu) and of MIT-AI-Accelerator/MIT-Supercloud-Dataset.
+Columns are those of the READMEs of S-Lab-System-Group/HeliosData, InternLM/AcmeTrace, MIT-AI-Accelerator/MIT-Supercloud-Dataset
+and alibaba/clusterdata (cluster-trace-gpu-v2020, cluster-trace-gpu-v2023, cluster-trace-v2026-spot-gpu).
 """
 
 from __future__ import annotations
@@ -13,14 +13,26 @@ from dataclasses import dataclass
 
 from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.scheduling.traces.log_times import after_clock_change, is_wall_clock, parse_time
-from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, State
-from paceline.scheduling.traces.slurm_columns import fields_of
-from paceline.scheduling.traces.slurm_jobs import CLOCK_CHANGED, slurm_job
-from paceline.scheduling.traces.source import Source, Table
+from paceline.scheduling.traces.content import JobFile, TextTable
+from paceline.scheduling.traces.logs.log_times import after_clock_change, is_wall_clock, parse_time
+from paceline.scheduling.traces.logs.slurm_columns import fields_of
+from paceline.scheduling.traces.logs.slurm_jobs import CLOCK_CHANGED, slurm_job
+from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob, SkippedRow
 
 HELIOS = ("job_id", "user", "vc", "gpu_num", "node_num", "state", "submit_time", "start_time", "end_time", "duration", "queue")
-ACME = ("job_id", "user", "node_num", "gpu_num", "type", "state", "submit_time", "start_time", "end_time", "duration", "gpu_time")
+ACME = (
+    "job_id",
+    "user",
+    "node_num",
+    "gpu_num",
+    "type",
+    "state",
+    "submit_time",
+    "start_time",
+    "end_time",
+    "duration",
+    "gpu_time",
+)
 OPENB = ("name", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time")
 SPOT = ("job_name", "organization", "gpu_model", "gpu_request", "worker_num", "submit_time", "duration", "job_type")
 SUPERCLOUD = ("id_job", "time_submit", "time_start", "time_end", "state", "tres_alloc")
@@ -34,11 +46,11 @@ _TRES_IDS = {"1": "cpu", "2": "mem", "4": "node", "5": "billing", "1001": "gres/
 """Numbers of TRES. The first are fixed (slurmdb.h, ``tres_types_t``), the others are SuperCloud's (tres-mapping.txt)."""
 _SUPERCLOUD_TYPES = {"volta": "V100", "tesla": "K80"}
 _MEMORY = re.compile(r"^([A-Z]+\d+)M(\d+)$")
-STILL_RAN = "still ran at the end of the log, and count with the time that they had run"
+STILL_RAN = "still ran at the end of the log, and each counts with the time until then"
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _JobColumns:
     """Columns of a table with a row per job, by field of ``LoggedJob``. An empty name: the table has none."""
 
     name: str
@@ -56,30 +68,44 @@ class _Columns:
     title: str = ""
 
 
-_HELIOS = _Columns(
-    *("job_id", "submit_time", "start_time", "end_time", "duration", "gpu_num"), nodes="node_num", status="state", user="user", queue="vc"
+_HELIOS = _JobColumns(
+    *("job_id", "submit_time", "start_time", "end_time", "duration", "gpu_num"),
+    nodes="node_num",
+    status="state",
+    user="user",
+    queue="vc",
 )
-_ACME = _Columns(
-    *("job_id", "submit_time", "start_time", "end_time", "duration", "gpu_num"), nodes="node_num", status="state", user="user", title="type"
+_ACME = _JobColumns(
+    *("job_id", "submit_time", "start_time", "end_time", "duration", "gpu_num"),
+    nodes="node_num",
+    status="state",
+    user="user",
+    title="type",
 )
-_OPENB = _Columns("name", "creation_time", "scheduled_time", "deletion_time", devices="num_gpu", status="pod_phase")
-_SPOT = _Columns(
-    "job_name", "submit_time", run="duration", devices="gpu_request", each="worker_num", nodes="worker_num", account="organization"
+_OPENB = _JobColumns("name", "creation_time", "scheduled_time", "deletion_time", devices="num_gpu", status="pod_phase")
+_SPOT = _JobColumns(
+    "job_name",
+    "submit_time",
+    run="duration",
+    devices="gpu_request",
+    each="worker_num",
+    nodes="worker_num",
+    account="organization",
 )
 
 
-def read_helios(source: Source) -> JobLog:
+def read_helios(source: JobFile) -> JobLog:
     """Read a ``cluster_log.csv`` of Helios."""
     return _each_row(source, "helios", lambda row: _job(row, _HELIOS))
 
 
-def read_acme(source: Source) -> JobLog:
+def read_acme(source: JobFile) -> JobLog:
     """Read ``trace_seren.csv`` or ``trace_kalos.csv`` of Acme."""
     return _each_row(source, "acme", lambda row: _job(row, _ACME))
 
 
-def read_openb(source: Source) -> JobLog:
-    """Read the pods of Alibaba's openb. ``gpu_milli`` is the share of the GPU that a pod on one GPU asks for, in thousandths."""
+def read_openb(source: JobFile) -> JobLog:
+    """Read the pods of Alibaba's openb. ``gpu_milli`` is the share of its GPU that a pod on one GPU asks for."""
 
     def make(row: Row) -> dict[str, object]:
         fields = _job(row, _OPENB, counted=True)
@@ -98,7 +124,7 @@ def read_openb(source: Source) -> JobLog:
     return _each_row(source, "openb", make, clock="own")
 
 
-def read_spot(source: Source) -> JobLog:
+def read_spot(source: JobFile) -> JobLog:
     """Read the jobs of Alibaba's trace of spot GPUs. Spot jobs may be stopped for jobs of high priority (HP)."""
 
     def make(row: Row) -> dict[str, object]:
@@ -120,7 +146,7 @@ def read_spot(source: Source) -> JobLog:
     return _each_row(source, "spot", make, clock="own")
 
 
-def read_supercloud(source: Source) -> JobLog:
+def read_supercloud(source: JobFile) -> JobLog:
     """Read MIT SuperCloud's ``slurm-log.csv``, or another dump of the table of jobs in Slurm's database.
 
     TRES are numbers there: ``1=20,2=170000,1002=2`` holds two Volta. ``timelimit`` is in minutes.
@@ -129,23 +155,22 @@ def read_supercloud(source: Source) -> JobLog:
     fields = fields_of(table.header)
     fields["limit_minutes"] = fields.pop("limit", [])
     rows, skipped = table.rows()
-    jobs: list[LoggedJob] = []
+    made = []
     for row in rows:
         cells = {field: next((text for name in names if (text := row.text(name))), "") for field, names in fields.items()}
         for name in ("alloc_tres", "req_tres"):
             if name in cells:
                 cells[name] = _named_tres(cells[name])
-        made = slurm_job(cells, row.place)
-        (skipped if isinstance(made, SkippedRow) else jobs).append(made)  # type: ignore[attr-defined]
-    return JobLog(jobs=tuple(jobs), form="supercloud", file=source.name, skipped=tuple(skipped))
+        made.append(slurm_job(cells, row.place))
+    return JobLog.of(made, skipped, form="supercloud", file=source.name)
 
 
-def read_pai(source: Source) -> JobLog:
+def read_pai(source: JobFile) -> JobLog:
     """Read Alibaba PAI's ``pai_task_table.csv``, with or without a header.
 
     A job is all tasks of one name. ``plan_gpu`` is in hundredths of a GPU an instance. Submissions and users are those of
-    ``pai_job_table.csv``, if it is in the same folder: the gap from there to the first task is the wait. Without it, a job arrives
-    with its first task.
+    ``pai_job_table.csv``, if it is in the same folder: the gap from there to the first task is the wait. Without it, a job
+    arrives with its first task.
     """
     table = _table(source)
     header, more = _headed(table, PAI_TASK)
@@ -164,7 +189,7 @@ def read_pai(source: Source) -> JobLog:
     return JobLog(jobs=tuple(jobs), form="pai", file=source.name, skipped=tuple(skipped), clock="own", notes=note)
 
 
-def is_pai(table: Table) -> bool:
+def is_pai(table: TextTable) -> bool:
     """Return whether a table is one of tasks of PAI, by its header or by the values of its first row."""
     first = table.header
     if set(PAI_TASK[:9]) <= set(first):
@@ -172,13 +197,13 @@ def is_pai(table: Table) -> bool:
     return len(first) == len(PAI_TASK) and first[3] in PAI_STATES and all(_is_number(first[at]) for at in (2, 4) if first[at])
 
 
-def is_pai_jobs(table: Table) -> bool:
+def is_pai_jobs(table: TextTable) -> bool:
     """Return whether a table is PAI's ``pai_job_table.csv``, which lists no GPUs."""
     first = table.header
     return set(PAI_JOB) <= set(first) or (len(first) == len(PAI_JOB) and first[3] in PAI_STATES and _is_number(first[4] or "0"))
 
 
-def refuse_pai_jobs(source: Source) -> JobLog:
+def refuse_pai_jobs(source: JobFile) -> JobLog:
     """Raise UserError for PAI's table of jobs."""
     raise UserError(f"{source.name} is PAI's table of jobs, which lists no GPUs", "give pai_task_table.csv, in the same folder")
 
@@ -200,12 +225,12 @@ def _pai_job(name: str, tasks: Sequence[Row], launched: tuple[float, str] | None
     over = not {"Running", "Waiting"} & stated
     end = max(ends) if ends and over and not any(map(math.isnan, ends)) else math.nan
     submit, user = launched or (start, "")
-    state: State = "ended" if over else "running" if known and "Running" in stated else "waiting"
+    state: JobState = "ended" if over else "running" if known and "Running" in stated else "waiting"
     kinds = tuple(dict.fromkeys(types))
     return LoggedJob(
         name=name,
         state=state,
-        status="Terminated" if stated == {"Terminated"} else next((word for word in ("Failed", "Running", "Waiting") if word in stated), ""),
+        status=next((word for word in ("Failed", "Running", "Waiting") if word in stated), "COMPLETED"),
         submit_s=submit,
         start_s=start if launched else math.nan,
         end_s=end,
@@ -218,12 +243,12 @@ def _pai_job(name: str, tasks: Sequence[Row], launched: tuple[float, str] | None
     )
 
 
-def _pai_jobs(source: Source) -> Mapping[str, tuple[float, str]]:
+def _pai_jobs(source: JobFile) -> Mapping[str, tuple[float, str]]:
     """Return submission and user of each job in the table next to the tasks; empty without it."""
     path = source.folder / "pai_job_table.csv" if source.folder else None
     if path is None or not path.is_file():
         return {}
-    table = _table(Source.read(path))
+    table = _table(JobFile.read(path))
     header, more = _headed(table, PAI_JOB)
     rows, _ = more.rows(header)
     found = {}
@@ -237,15 +262,15 @@ def _pai_jobs(source: Source) -> Mapping[str, tuple[float, str]]:
     return found
 
 
-def _headed(table: Table, columns: Sequence[str]) -> tuple[tuple[str, ...], Table]:
+def _headed(table: TextTable, columns: Sequence[str]) -> tuple[tuple[str, ...], TextTable]:
     """Return the header of a table, and its rows. Without a header, the first line is a row."""
     if columns[0] in table.header:
         return table.header, table
     first = table.delimiter.join(table.header)
-    return tuple(columns), Table(tuple(columns), table.delimiter, ((1, first), *table.lines), table.file)
+    return tuple(columns), TextTable(tuple(columns), table.delimiter, ((1, first), *table.lines), table.file)
 
 
-def _each_row(source: Source, form: str, make: Callable[[Row], Mapping[str, object]], clock: str = "") -> JobLog:
+def _each_row(source: JobFile, form: str, make: Callable[[Row], Mapping[str, object]], clock: str = "") -> JobLog:
     """Return the log of a table with a row per job."""
     table = _table(source)
     rows, skipped = table.rows()
@@ -265,7 +290,7 @@ def _each_row(source: Source, form: str, make: Callable[[Row], Mapping[str, obje
     )
 
 
-def _job(row: Row, columns: _Columns, counted: bool = False) -> dict[str, object]:
+def _job(row: Row, columns: _JobColumns, counted: bool = False) -> dict[str, object]:
     """Return the fields of a job. ``counted``: times are seconds after the start of the trace, and 0 is one of them."""
 
     def moment(column: str) -> float:
@@ -285,7 +310,7 @@ def _job(row: Row, columns: _Columns, counted: bool = False) -> dict[str, object
     if columns.each:
         count *= int(_float(row, columns.each, 1.0))
     ended = run > 0 or not math.isnan(end)
-    state: State = "ended" if ended and not (columns.start and math.isnan(start) and math.isnan(run)) else "waiting"
+    state: JobState = "ended" if ended and not (columns.start and math.isnan(start) and math.isnan(run)) else "waiting"
     status = row.text(columns.status) if columns.status else ""
     if state == "waiting" and status and status.upper() not in ("PENDING", "WAITING"):
         state = "ended"
@@ -348,7 +373,7 @@ def _first_cell(row: Row) -> str:
     return next((text.strip()[:40] for text in row.values.values()), "")
 
 
-def _table(source: Source) -> Table:
+def _table(source: JobFile) -> TextTable:
     if source.table is None:
         raise UserError(f"{source.name} is no table", "give the CSV")
     return source.table

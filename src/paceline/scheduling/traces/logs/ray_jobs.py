@@ -1,4 +1,4 @@
-"""Reader of Ray's list of jobs: JSON of the dashboard's ``/api/jobs/`` (dashboard/modules/job/pydantic_models.py, ``JobDetails``)."""
+"""Reader of Ray's list of jobs: JSON of ``/api/jobs/`` (dashboard/modules/job/pydantic_models.py, ``JobDetails``)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, State
-from paceline.scheduling.traces.source import Source, texts
+from paceline.scheduling.traces.content import JobFile, texts
+from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob, SkippedRow
 
 COMMAND = "curl http://127.0.0.1:8265/api/jobs/"
 """Command that prints the list."""
-_STATES: Mapping[str, State] = {"PENDING": "waiting", "RUNNING": "running"}
+_STATES: Mapping[str, JobState] = {"PENDING": "waiting", "RUNNING": "running"}
 _GPUS = re.compile(r"--(?:num[-_]gpus|gpus|num[-_]workers|nproc[-_]per[-_]node)[= ](\d+)")
 
 
@@ -22,7 +22,7 @@ def is_ray(objects: Sequence[Any]) -> bool:
     return isinstance(job, Mapping) and {"entrypoint", "status"} <= job.keys()
 
 
-def read_ray(source: Source) -> JobLog:
+def read_ray(source: JobFile) -> JobLog:
     """Read the jobs. Ray's list states no devices unless they are in the metadata or in the command."""
     jobs: list[LoggedJob] = []
     skipped: list[SkippedRow] = []
@@ -40,7 +40,12 @@ def _jobs(objects: Sequence[Any]) -> Sequence[Any]:
     first = objects[0] if objects else None
     if isinstance(first, list):
         return first
-    if isinstance(first, Mapping) and "entrypoint" not in first and first and all(isinstance(v, Mapping) for v in first.values()):
+    if (
+        isinstance(first, Mapping)
+        and "entrypoint" not in first
+        and first
+        and all(isinstance(v, Mapping) for v in first.values())
+    ):
         return list(first.values())
     return objects
 

@@ -43,14 +43,73 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 """Names of each column in any case: of sacct(1) ``--format``, squeue(1) ``-o`` and ``-O``, and the database's job_table."""
 NAMES: Mapping[str, str] = {name: field for field, names in COLUMNS.items() for name in names}
 SACCT_WORDS = frozenset(
-    "jobid jobidraw jobname submit start end eligible alloctres reqtres allocgres reqgres alloccpus elapsed elapsedraw "
-    "timelimit timelimitraw exitcode nnodes planned reserved state partition account user qos nodelist ncpus priority".split()
+    [
+        "jobid",
+        "jobidraw",
+        "jobname",
+        "submit",
+        "start",
+        "end",
+        "eligible",
+        "alloctres",
+        "reqtres",
+        "allocgres",
+        "reqgres",
+        "alloccpus",
+        "elapsed",
+        "elapsedraw",
+        "timelimit",
+        "timelimitraw",
+        "exitcode",
+        "nnodes",
+        "planned",
+        "reserved",
+        "state",
+        "partition",
+        "account",
+        "user",
+        "qos",
+        "nodelist",
+        "ncpus",
+        "priority",
+    ]
 )
 """Columns of ``sacct`` that ``squeue`` writes otherwise, or that both have."""
 SQUEUE_WORDS = frozenset(
-    "jobid partition name user st state time time_limit nodes nodelist(reason) reason submit_time start_time end_time "
-    "tres_per_node tres_per_job tres_per_task tres_alloc account priority qos eligible_time jobarrayid array_job_id "
-    "array_task_id cpus time_left schednodes nodelist min_memory features command".split()
+    [
+        "jobid",
+        "partition",
+        "name",
+        "user",
+        "st",
+        "state",
+        "time",
+        "time_limit",
+        "nodes",
+        "nodelist(reason)",
+        "reason",
+        "submit_time",
+        "start_time",
+        "end_time",
+        "tres_per_node",
+        "tres_per_job",
+        "tres_per_task",
+        "tres_alloc",
+        "account",
+        "priority",
+        "qos",
+        "eligible_time",
+        "jobarrayid",
+        "array_job_id",
+        "array_task_id",
+        "cpus",
+        "time_left",
+        "schednodes",
+        "nodelist",
+        "min_memory",
+        "features",
+        "command",
+    ]
 )
 STATES: Mapping[str, str] = {
     "PD": "PENDING",
@@ -82,15 +141,25 @@ STATES: Mapping[str, str] = {
 STATE_NUMBERS: Mapping[str, str] = {
     str(number): state
     for number, state in enumerate(
-        "PENDING RUNNING SUSPENDED COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE "
-        "OUT_OF_MEMORY".split()
+        [
+            "PENDING",
+            "RUNNING",
+            "SUSPENDED",
+            "COMPLETED",
+            "CANCELLED",
+            "FAILED",
+            "TIMEOUT",
+            "NODE_FAIL",
+            "PREEMPTED",
+            "BOOT_FAIL",
+            "DEADLINE",
+            "OUT_OF_MEMORY",
+        ]
     )
 }
 """States by their numbers in the database (``enum job_states`` of slurm.h)."""
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
-RUNNING = frozenset(
-    {"RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT"}
-)
+RUNNING = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT"})
 
 
 def state_word(text: str) -> str:
@@ -111,9 +180,7 @@ def is_state(text: str) -> bool:
 def fields_of(header: Sequence[str]) -> dict[str, list[str]]:
     """Return the columns of each field, in the order of ``COLUMNS``."""
     by_name = {column.strip().casefold(): column for column in header}
-    return {
-        field: found for field, names in COLUMNS.items() if (found := [by_name[name] for name in names if name in by_name])
-    }
+    return {field: found for field, names in COLUMNS.items() if (found := [by_name[name] for name in names if name in by_name])}
 
 
 def known_words(header: Iterable[str]) -> int:

@@ -1,4 +1,4 @@
-"""Reader of Philly's ``cluster_job_log``: JSON, a job with the attempts that the scheduler made (msr-fiddle/philly-traces, README)."""
+"""Reader of Philly's ``cluster_job_log``: JSON, a job with its attempts (msr-fiddle/philly-traces, README)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.scheduling.traces.log_times import after_clock_change, parse_time
-from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, State
-from paceline.scheduling.traces.slurm_jobs import CLOCK_CHANGED
-from paceline.scheduling.traces.source import Source, texts
+from paceline.scheduling.traces.content import JobFile, texts
+from paceline.scheduling.traces.logs.log_times import after_clock_change, parse_time
+from paceline.scheduling.traces.logs.slurm_jobs import CLOCK_CHANGED
+from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob, SkippedRow
 
-SEVERAL_ATTEMPTS = "had several attempts, and count with the time of all"
+SEVERAL_ATTEMPTS = "had several attempts, and each counts with the time of all"
 
 
 def is_philly(objects: Sequence[Any]) -> bool:
@@ -20,7 +20,7 @@ def is_philly(objects: Sequence[Any]) -> bool:
     return isinstance(job, Mapping) and {"jobid", "attempts", "submitted_time"} <= job.keys()
 
 
-def read_philly_log(source: Source) -> JobLog:
+def read_philly_log(source: JobFile) -> JobLog:
     """Read rigid jobs. A job runs as long as all its attempts together, on the devices of its last one."""
     jobs: list[LoggedJob] = []
     skipped: list[SkippedRow] = []
@@ -49,7 +49,7 @@ def _job(item: Mapping[str, Any], name: str, place: str) -> LoggedJob:
     run = sum(after_clock_change(begin, end) - begin for begin, end in spans if not math.isnan(end - begin))
     held = [sum(len(server["gpus"]) for server in each.get("detail") or ()) for each in attempts]
     open_end = bool(spans) and math.isnan(spans[-1][1]) and not math.isnan(spans[-1][0])
-    state: State = "running" if open_end else "ended"
+    state: JobState = "running" if open_end else "ended"
     fixed = after_clock_change(submit, start)
     notes = [SEVERAL_ATTEMPTS] * (len(spans) > 1) + [CLOCK_CHANGED] * (fixed != start and not math.isnan(start))
     return LoggedJob(

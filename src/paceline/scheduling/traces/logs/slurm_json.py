@@ -1,14 +1,14 @@
-"""Readers of ``sacct --json`` and ``squeue --json``, of all releases that print JSON (data_parser v0.0.38 and later, and 20.11)."""
+"""Readers of ``sacct --json`` and ``squeue --json`` (Slurm's openapi/v0.0.38 and data_parser/v0.0.39 and later)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.scheduling.traces.gres import tres_text
+from paceline.scheduling.traces.content import JobFile, texts
+from paceline.scheduling.traces.logs.gres import tres_text
+from paceline.scheduling.traces.logs.slurm_jobs import slurm_job
 from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow
-from paceline.scheduling.traces.slurm_jobs import slurm_job
-from paceline.scheduling.traces.source import Source, texts
 
 Value = Mapping[str, Any]
 
@@ -25,12 +25,12 @@ def is_squeue(objects: list[Any]) -> bool:
     return job is not None and "job_state" in job
 
 
-def read_sacct_json(source: Source) -> JobLog:
+def read_sacct_json(source: JobFile) -> JobLog:
     """Read what ``sacct --json`` printed."""
     return _read(source, "sacct", _sacct_cells)
 
 
-def read_squeue_json(source: Source) -> JobLog:
+def read_squeue_json(source: JobFile) -> JobLog:
     """Read what ``squeue --json`` printed."""
     return _read(source, "squeue", _squeue_cells)
 
@@ -42,25 +42,15 @@ def _some_job(objects: list[Any]) -> Value | None:
     return next((job for job in jobs if isinstance(job, Mapping)), None) if isinstance(jobs, list) else None
 
 
-def _read(source: Source, form: str, cells_of: Any) -> JobLog:
+def _read(source: JobFile, form: str, cells_of: Any) -> JobLog:
     root = (source.objects or [{}])[0]
-    jobs: list[LoggedJob] = []
-    skipped: list[SkippedRow] = []
+    made: list[LoggedJob | SkippedRow] = []
     for number, job in enumerate(root["jobs"], start=1):
         place = f"{source.name}, job {number}"
-        if not isinstance(job, Mapping):
-            skipped.append(SkippedRow(place, "", "are no job"))
-            continue
-        made = slurm_job(cells_of(job), place)
-        (skipped if isinstance(made, SkippedRow) else jobs).append(made)  # type: ignore[attr-defined]
+        is_job = isinstance(job, Mapping)
+        made.append(slurm_job(cells_of(job), place) if is_job else SkippedRow(place, "", "are no job"))
     moment = number_of(root.get("last_update"))
-    return JobLog(
-        jobs=tuple(jobs),
-        form=form,
-        file=source.name,
-        skipped=tuple(skipped),
-        moment_s=float(moment) if moment else float("nan"),
-    )
+    return JobLog.of(made, form=form, file=source.name, moment_s=float(moment) if moment else float("nan"))
 
 
 def number_of(value: Any) -> str:

@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, State
-from paceline.scheduling.traces.source import Source
+from paceline.scheduling.traces.content import JobFile
+from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob, SkippedRow
 
 COLUMNS = (
     *("job", "submit", "wait", "run", "allocated", "cpu", "memory", "requested", "limit", "requested_memory"),
@@ -20,7 +20,7 @@ _HEADER = re.compile(r"^;\s*(?P<key>[A-Za-z]+):\s*(?P<value>.*)$")
 PROCESSORS = "A processor of the log counts as a device."
 
 
-def is_swf(source: Source) -> bool:
+def is_swf(source: JobFile) -> bool:
     """Return whether a file is a workload of this format: comments behind semicolons, then 18 numbers a line."""
     for line in source.lines[:2000]:
         words = line.split()
@@ -29,7 +29,7 @@ def is_swf(source: Source) -> bool:
     return False
 
 
-def read_swf(source: Source) -> JobLog:
+def read_swf(source: JobFile) -> JobLog:
     """Read rigid jobs with their processors. A part of a job that was checkpointed is left out if its whole is in the file."""
     jobs: list[LoggedJob] = []
     skipped: list[SkippedRow] = []
@@ -56,7 +56,12 @@ def read_swf(source: Source) -> JobLog:
             continue
         jobs.append(_job(row, name, place))
     return JobLog(
-        jobs=tuple(jobs), form="swf", file=source.name, skipped=tuple(skipped), clock="own", notes=(PROCESSORS, *_machine(header))
+        jobs=tuple(jobs),
+        form="swf",
+        file=source.name,
+        skipped=tuple(skipped),
+        clock="own",
+        notes=(PROCESSORS, *_machine(header)),
     )
 
 
@@ -64,7 +69,7 @@ def _job(row: Mapping[str, float], name: str, place: str) -> LoggedJob:
     wait, run = _known(row["wait"]), _known(row["run"])
     submit = _known(row["submit"])
     start = submit + wait if not math.isnan(wait) else math.nan
-    state: State = "ended" if run >= 0 or row["status"] >= 0 else "waiting"
+    state: JobState = "ended" if run >= 0 or row["status"] >= 0 else "waiting"
     processors = next((value for value in (row["allocated"], row["requested"]) if value > 0), 0.0)
     return LoggedJob(
         name=name,
@@ -86,9 +91,11 @@ def _job(row: Mapping[str, float], name: str, place: str) -> LoggedJob:
 
 def _machine(header: Mapping[str, str]) -> list[str]:
     """Describe the machine of the log by its header."""
-    parts = [f"{key} {header[name]}" for name, key in (("maxnodes", "nodes"), ("maxprocs", "processors")) if header.get(name)]
+    counts = [f"{header[name]} {key}" for name, key in (("maxnodes", "nodes"), ("maxprocs", "processors")) if header.get(name)]
     named = header.get("computer", "") or header.get("installation", "")
-    return [f"The log is of {named[:80] or 'a machine'}{f' with {chr(44).join(parts)}' if parts else ''}."] if named or parts else []
+    if not named and not counts:
+        return []
+    return [f"The log is of {named[:80] or 'a machine'}{' with ' if counts else ''}{' and '.join(counts)}."]
 
 
 def _known(value: float) -> float:

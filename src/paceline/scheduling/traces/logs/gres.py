@@ -17,13 +17,13 @@ _ENTRY = re.compile(
     r"(?:\(.*\))?$"
 )
 _GPU = frozenset({"gpu", "7696487"})
-"""Names of GPUs. The number is the id of ``gpu`` (its letters as an integer), which old releases print for a GRES without a name."""
+"""Names of GPUs. The number is the id of ``gpu``, its letters as an integer, which old releases print."""
 _SLICE = re.compile(r"(?:^|[_\-.: ])(?P<profile>(?P<slices>\d)g\.(?P<memory>\d+)gb)(?P<media>\+me|\.me)?", re.IGNORECASE)
 _MPS_OF_DEVICE = 100
 """Shares of MPS of one GPU, unless a cluster configures another number (gres.html, "MPS Management")."""
 SLICE_SHARES = {1: Fraction(1, 7), 2: Fraction(2, 7), 3: Fraction(1, 2), 4: Fraction(4, 7), 7: Fraction(1)}
-"""Share of a GPU that a MIG slice takes from other jobs, by its compute slices of seven. Three of seven compute slices take four of
-eight memory slices, so two such slices fill a GPU (NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles")."""
+"""Share of a GPU that a MIG slice takes from other jobs, by its compute slices of seven. Three compute slices take four of
+eight memory slices, so two of them fill a GPU (NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles")."""
 A30_SHARES = {1: Fraction(1, 4), 2: Fraction(1, 2), 4: Fraction(1)}
 """The same for the A30, which has four compute slices and four memory slices."""
 

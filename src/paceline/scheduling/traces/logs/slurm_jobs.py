@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Container, Mapping
 
-from paceline.scheduling.traces.gres import Held, held_devices
-from paceline.scheduling.traces.log_times import NEVER, after_clock_change, parse_duration, parse_minutes, parse_time
-from paceline.scheduling.traces.record import LoggedJob, SkippedRow, State
-from paceline.scheduling.traces.slurm_columns import RUNNING, WAITING, state_word
+from paceline.scheduling.traces.logs.gres import Held, held_devices
+from paceline.scheduling.traces.logs.log_times import NEVER, after_clock_change, parse_duration, parse_minutes, parse_time
+from paceline.scheduling.traces.logs.slurm_columns import RUNNING, WAITING, state_word
+from paceline.scheduling.traces.record import JobState, LoggedJob, SkippedRow
 
 Cells = Mapping[str, str]
 """Cells of a row by field. A field that the file lacks is missing, an empty cell is an empty text."""
@@ -19,8 +19,8 @@ _ID = re.compile(r"^\d+(?:_(?:\d+|\[.*)|\+\d+)?$")
 _TOTAL = ("alloc_tres", "alloc_gres", "req_tres", "job_tres")
 """Fields with the devices of all nodes, in the order of trust."""
 _PER_NODE = ("node_tres", "req_gres")
-SEVERAL_TYPES = "hold several types of device, and are scheduled on one type"
-CLOCK_CHANGED = "cross a change of clocks, and an hour was added"
+SEVERAL_TYPES = "held several types of device, and one type is used"
+CLOCK_CHANGED = "crossed a change of clocks, and an hour was added"
 
 
 def is_step(cells: Cells) -> bool:
@@ -46,7 +46,7 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
             return SkippedRow(place, name, "have a wrong time", f"{field}: {cells[field][:40]!r}")
     status = state_word(cells.get("state", ""))
     submit, start, end, run, changed = _solved(times, status)
-    state: State = _state(status, start, end)
+    state: JobState = _state(status, start, end)
     planned = math.nan
     if state == "waiting":
         planned, start, end = start, math.nan, math.nan
@@ -121,18 +121,19 @@ def _solved(times: Mapping[str, float], status: str) -> tuple[float, float, floa
     run = times["elapsed"] if math.isnan(times["elapsed_s"]) else times["elapsed_s"]
     arrival = times["eligible"] if times["eligible"] > submit else submit
     if math.isnan(start) and status not in WAITING:
-        start = end - run if run > 0 and status not in RUNNING else arrival + times["planned"]
+        known = run > 0 and not math.isnan(end) and status not in RUNNING
+        start = end - run if known else arrival + times["planned"]
     fixed_start = after_clock_change(submit, start)
-    end += fixed_start - start if fixed_start != start else 0.0
+    end += fixed_start - start if fixed_start > start else 0.0
     if math.isnan(end) and status not in WAITING | RUNNING:
         end = fixed_start + run
     fixed_end = after_clock_change(fixed_start, end)
     if math.isnan(run):
         run = fixed_end - fixed_start
-    return submit, fixed_start, fixed_end, run, fixed_start != start or fixed_end != end
+    return submit, fixed_start, fixed_end, run, fixed_start > start or fixed_end > end
 
 
-def _state(status: str, start: float, end: float) -> State:
+def _state(status: str, start: float, end: float) -> JobState:
     if status in WAITING:
         return "waiting"
     if status in RUNNING:
@@ -164,7 +165,7 @@ REMARKS = {
 }
 
 
-def _reason(text: str, state: State) -> str:
+def _reason(text: str, state: JobState) -> str:
     """Return the reason of a waiting job, without the brackets of squeue's last column."""
     text = text.strip()
     if state != "waiting" or text.casefold() in NEVER:

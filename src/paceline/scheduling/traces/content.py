@@ -14,8 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from paceline.csv_rows import Row
 from paceline.errors import UserError, shown
 from paceline.scheduling.traces.record import SkippedRow
@@ -29,8 +27,8 @@ WRONG_COUNT = "have another number of values than the header"
 
 
 @dataclass(frozen=True)
-class Table:
-    """Table of a text file.
+class TextTable:
+    """TextTable of a text file.
 
     Attributes:
         header: columns. ``delimiter``: what separates them; a blank for columns of fixed width.
@@ -109,7 +107,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Source:
+class JobFile:
     """Decoded content of a file.
 
     Attributes:
@@ -124,12 +122,12 @@ class Source:
     lines: tuple[str, ...] = field(default=(), repr=False)
     where: Mapping[str, str] = field(default_factory=dict)
 
-    def selecting(self, where: Mapping[str, str]) -> Source:
+    def selecting(self, where: Mapping[str, str]) -> JobFile:
         """Return the source with only the rows of its table that have these values."""
         return replace(self, where=where)
 
     @classmethod
-    def read(cls, path: str | Path) -> Source:
+    def read(cls, path: str | Path) -> JobFile:
         """Read a file, which may be compressed by gzip. Raises UserError if it cannot be read or is empty."""
         try:
             data = Path(path).read_bytes()
@@ -147,7 +145,7 @@ class Source:
         return cls.of(text, Path(path).name, Path(path).absolute().parent, is_whole)
 
     @classmethod
-    def of(cls, text: str, name: str, folder: Path | None = None, is_whole: bool = True) -> Source:
+    def of(cls, text: str, name: str, folder: Path | None = None, is_whole: bool = True) -> JobFile:
         """Return the source of a text. Raises UserError if it is empty."""
         if not text.strip():
             raise UserError(f"{name} is empty", "give a file of jobs")
@@ -161,8 +159,11 @@ class Source:
             return _json_documents(self.text, self.name)
         if "|" in self.lines[0] or not _YAML_KEY.search(self.text[:4096]):
             return None
+        import yaml  # type: ignore[import-untyped]  # only where a file is read
+
         try:
-            return [each for each in yaml.load_all(self.text, Loader=_LOADER) if each is not None]
+            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            return [each for each in yaml.load_all(self.text, Loader=loader) if each is not None]
         except yaml.YAMLError as error:
             where = getattr(error, "problem_mark", None)
             raise UserError(
@@ -170,38 +171,38 @@ class Source:
             ) from None
 
     @cached_property
-    def table(self) -> Table | None:
-        """Table with its header; None for objects."""
+    def table(self) -> TextTable | None:
+        """TextTable with its header; None for objects."""
         return None if self.objects is not None else replace(self._table(), where=self.where)
 
-    def _table(self) -> Table:
+    def _table(self) -> TextTable:
         filled = [(number, line) for number, line in enumerate(self.lines, start=1) if line.strip()]
         first = filled[0][1]
         counts = {sign: first.count(sign) for sign in ("|", "\t", ",", ";")}
         delimiter = max(counts, key=lambda sign: counts[sign]) if any(counts.values()) else " "
         if delimiter == " ":
             return self._spaced(filled)
-        header = next(csv.reader([first], delimiter=delimiter, quoting=csv.QUOTE_NONE if delimiter == "|" else csv.QUOTE_MINIMAL))
+        header = next(
+            csv.reader([first], delimiter=delimiter, quoting=csv.QUOTE_NONE if delimiter == "|" else csv.QUOTE_MINIMAL)
+        )
         if delimiter == "|" and not header[-1].strip():
             header = header[:-1]
-        return Table(tuple(column.strip() for column in header), delimiter, tuple(filled[1:]), self.name)
+        return TextTable(tuple(column.strip() for column in header), delimiter, tuple(filled[1:]), self.name)
 
-    def _spaced(self, filled: list[tuple[int, str]]) -> Table:
-        """Return the table of columns of fixed width. A line of dashes below the header, or the header itself, gives the widths."""
+    def _spaced(self, filled: list[tuple[int, str]]) -> TextTable:
+        """Return the table of columns of fixed width. Dashes below the header, or the header itself, give the widths."""
         for index, (_, line) in enumerate(filled[:3]):
             if index + 1 < len(filled) and _DASHES.match(filled[index + 1][1]):
                 spans = [found.span() for found in re.finditer(r"-+", filled[index + 1][1])]
-                header = tuple(line[start:end].strip() for start, end in spans)
-                return Table(header, " ", tuple(filled[index + 2 :]), self.name, tuple(spans))
+                words = line.split()
+                header = tuple(words if len(words) == len(spans) else (line[start:end].strip() for start, end in spans))
+                return TextTable(header, " ", tuple(filled[index + 2 :]), self.name, tuple(spans))
         start = 1 if len(filled) > 1 and "JOBID" in filled[1][1].split() and "JOBID" not in filled[0][1].split() else 0
-        words = list(_SPACED.finditer(filled[start][1]))
-        ends = [word.end() for word in words]
+        found = list(_SPACED.finditer(filled[start][1]))
+        ends = [word.end() for word in found]
         widths = tuple(zip([0, *ends[:-1]], ends, strict=True))
-        header = tuple(word.group() for word in words)
-        return Table(header, " ", tuple(filled[start + 1 :]), self.name, widths)
-
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        header = tuple(word.group() for word in found)
+        return TextTable(header, " ", tuple(filled[start + 1 :]), self.name, widths)
 
 
 def _json_documents(text: str, name: str) -> list[Any]:

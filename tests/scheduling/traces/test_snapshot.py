@@ -1,0 +1,101 @@
+"""A queue at one moment: arrays are expanded, and running jobs know since when they run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.traces.snapshot import parse_queue, read_queue
+
+SQUEUE = """JOBID|ST|TIME|TIME_LIMIT|NODES|TRES_PER_NODE|REASON
+7|R|1:00|2:00:00|1|gpu:4|None
+8_[1-3%2]|PD|0:00|1:00:00|2|gpu:8|Priority
+"""
+
+
+def test_a_queue_is_read_at_the_time_of_its_file_or_at_a_stated_one(tmp_path: Path) -> None:
+    path = tmp_path / "q.txt"
+    path.write_text(SQUEUE)
+    os.utime(path, (1000, 1000))
+    for queue, now in ((read_queue(path), 1000), (read_queue(path, 5000), 5000), (parse_queue(SQUEUE, "squeue", 5000), 5000)):
+        running, *waiting = queue.jobs
+        assert (queue.moment_s, running.start_s, running.run_s, running.devices) == (now, now - 60, 60, 4)
+        assert [(job.name, job.array, job.devices, job.limit_s) for job in waiting] == [
+            ("8_1", "8", 16, 3600),
+            ("8_2", "8", 16, 3600),
+            ("8_3", "8", 16, 3600),
+        ]
+        assert [len(queue.in_state(state)) for state in ("running", "waiting", "ended")] == [1, 3, 0]
+
+
+def test_times_of_a_wall_clock_are_those_of_this_machine() -> None:
+    start = datetime(2026, 11, 1, 8).isoformat()
+    text = f"JOBID|ST|START_TIME|SUBMIT_TIME|NODES\n7|R|{start}|{start}|1\n"
+    queue = parse_queue(text, "squeue", datetime(2026, 11, 1, 9).timestamp())
+    assert queue.clock == "local" and queue.jobs[0].run_s == 3600 and queue.nodes_as_devices
+
+
+def test_the_queue_itself_may_say_when_it_was_printed(tmp_path: Path) -> None:
+    path = tmp_path / "q.txt"
+    path.write_text(f"Sun Nov  1 10:00:00 2026\n{SQUEUE.replace('|', ' ')}")
+    assert read_queue(path).moment_s == datetime.fromisoformat("2026-11-01T10:00+00:00").timestamp()
+    path.write_text("JOBID|ST|START_TIME|TIME|NODES\n7|R|2026-11-01T08:00:00|30:00|1\n")
+    assert read_queue(path).moment_s == datetime.fromisoformat("2026-11-01T08:30+00:00").timestamp()
+
+
+def test_quotas_come_along() -> None:
+    items = [
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "ClusterQueue",
+            "metadata": {"name": "cq"},
+            "spec": {
+                "cohort": "all",
+                "resourceGroups": [
+                    {
+                        "flavors": [
+                            {"name": "a100", "resources": [{"name": "cpu", "nominalQuota": 9}, {"name": "nvidia.com/gpu"}]}
+                        ]
+                    }
+                ],
+            },
+        },
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "LocalQueue",
+            "metadata": {"name": "lq", "namespace": "ml"},
+            "spec": {"clusterQueue": "cq"},
+        },
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "Workload",
+            "metadata": {"name": "w", "namespace": "ml"},
+            "spec": {"queueName": "lq"},
+        },
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "Workload",
+            "metadata": {"name": "x"},
+            "spec": {"podSets": [{"count": "many"}]},
+        },
+    ]
+    limits = items[0]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][1]  # type: ignore[index]
+    limits.update(nominalQuota="16", borrowingLimit=8)
+    queue = parse_queue(json.dumps({"kind": "List", "items": items}), "kubectl", 0.0)
+    (quota,) = queue.quotas
+    assert (quota.name, quota.cohort, quota.device_type, quota.devices, quota.borrowing) == ("cq", "all", "a100", 16, 8)
+    assert quota.lending == math.inf and quota.local == ("ml/lq",)
+    assert queue.jobs[0].account == "cq" and [row.name for row in queue.skipped] == ["x"]
+
+
+def test_a_queue_without_jobs_is_refused() -> None:
+    with pytest.raises(UserError, match="squeue holds no job"):
+        parse_queue("JOBID|ST|TIME|NODES\n", "squeue", 0.0)
+    with pytest.raises(UserError, match="mine is no log of a cluster"):
+        parse_queue("name,arrival_s,duration_s\na,0,1\n", "mine", 0.0)

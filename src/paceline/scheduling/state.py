@@ -39,6 +39,26 @@ class Outlook(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FixedSpeeds:
+    """Outlooks of rigid jobs whose expected speed never changes, so that a policy need not ask each of them.
+
+    Attributes:
+        rate: progress a second on the devices asked for; 0: it may not or cannot run there; NaN: ask the outlook of this job;
+            shape (jobs, types).
+        left: remaining progress; NaN: unknown; shape (jobs,).
+        spread: relative spread of the goodput; shape (jobs,).
+    """
+
+    rate: Array
+    left: Array
+    spread: Array
+
+    def of(self, rows: Ints) -> FixedSpeeds:
+        """Return the speeds of some jobs."""
+        return FixedSpeeds(self.rate[rows], self.left[rows], self.spread[rows])
+
+
 @dataclass(frozen=True, kw_only=True)
 class State:
     """State of a cluster at one moment. Arrays have one entry per job, in the order of ``jobs``, which is that of arrival.
@@ -56,6 +76,7 @@ class State:
         restarting_s: remaining cost of a start in progress; 0: the job works.
         memory: ``memory`` of this policy's previous decision; None at first.
         curves: metric of each job so far, oldest first; higher is better. Losses: negative. Empty: no job reports one.
+        fixed: rigid jobs whose expected speed never changes, in bulk; None: ask each outlook.
     """
 
     time_s: float
@@ -75,6 +96,7 @@ class State:
     restarting_s: Array = field(default_factory=lambda: np.array(0.0))
     memory: Any = None
     curves: Sequence[Array] = ()
+    fixed: FixedSpeeds | None = None
 
     def __post_init__(self) -> None:
         for name in ("restart_s", "restarting_s"):  # one number stands for every job

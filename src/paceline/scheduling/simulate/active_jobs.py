@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -31,9 +32,10 @@ from paceline.scheduling.simulate.job_table import (
 )
 from paceline.scheduling.simulate.run import JobRun, Reports, SteadyRun
 from paceline.scheduling.simulate.schedule import ClusterSettings, JobOutcome, Span
-from paceline.scheduling.state import Decision, Outlook
+from paceline.scheduling.state import Decision, FixedSpeeds, Outlook
 
 _LATE = 1e-7
+_SPREAD, _KNOWN = range(2)
 
 
 class ActiveJobs:
@@ -64,16 +66,24 @@ class ActiveJobs:
         self.columns: Array = np.zeros((len(COLUMNS) + len(fleet.groups), 0))
         self.ended = 0
         self._report = False
+        self._learning = 0
+        self._fixed: Array = np.zeros((2 + len(fleet.groups), 0))  # spread, 1 if the work is known, speed on each type
 
     @property
     def outlooks(self) -> Sequence[Outlook]:
         """Expected speed of each job."""
-        return _Outlooks(self.runs)
+        return _Outlooks(self.runs, self.columns[TO_NEXT])
 
     @property
     def steady(self) -> bool:
         """True if no job learns anything between two events."""
-        return all(isinstance(run, SteadyRun) for run in self.runs)
+        return not self._learning
+
+    @property
+    def fixed(self) -> FixedSpeeds:
+        """Expected speed of the rigid jobs that learn nothing."""
+        known = np.where(self._fixed[_KNOWN] > 0, self.columns[TO_NEXT], math.nan)
+        return FixedSpeeds(self._fixed[2:].T, known, self._fixed[_SPREAD])
 
     def curves(self) -> Sequence[Array]:
         """Reported learning metrics by job; see ``State.curves``."""
@@ -87,9 +97,14 @@ class ActiveJobs:
     def come(self, arrived: Sequence[Job]) -> None:
         """Add jobs that have arrived and wait."""
         fresh = np.zeros((len(self.columns), len(arrived)))
+        speeds = np.full((len(self._fixed), len(arrived)), math.nan)
         for index, job in enumerate(arrived):
             run = self._make_run(job)
-            self._report = self._report or isinstance(run, Reports)
+            if not isinstance(run, SteadyRun):
+                self._learning += 1
+            elif "devices" not in job.adapts:
+                speeds[:, index] = self._fixed_speeds(job, run.outlook)
+            self._report = self._report or _reports(type(run))
             self.jobs.append(job)
             self.runs.append(run)
             self.placements.append(())
@@ -97,6 +112,18 @@ class ActiveJobs:
             fresh[TYPE, index], fresh[TO_NEXT, index] = -1, run.to_next
             fresh[RESTART, index] = self.settings.restart_by_model.get(job.model, self.settings.restart_s)
         self.columns = np.concatenate([self.columns, fresh], axis=1)
+        self._fixed = np.concatenate([self._fixed, speeds], axis=1)
+
+    def _fixed_speeds(self, job: Job, outlook: Outlook) -> list[float]:
+        """Return a column of ``_fixed``."""
+        rates = [
+            float(outlook.goodput(index, job.devices)[job.devices])
+            if job.devices <= group.devices and job.may_use(group.device)
+            else 0.0
+            for index, group in enumerate(self.fleet.groups)
+        ]
+        left_s = outlook.seconds_left(int(np.argmax(rates)), job.devices)[job.devices]
+        return [outlook.relative_spread(), float(np.isfinite(left_s)), *rates]
 
     def next_crossing(self) -> tuple[float, Array]:
         """Return the time of the first change among the running jobs, and the time of the next change of each job."""
@@ -128,6 +155,8 @@ class ActiveJobs:
 
     def refresh(self) -> None:
         """Let running jobs learn and choose another batch before a decision."""
+        if self.steady:
+            return
         for index in np.flatnonzero(self.columns[HELD]):
             run = self.runs[index]
             run.goes_to(float(self.columns[TO_NEXT, index]))
@@ -145,8 +174,9 @@ class ActiveJobs:
         outcome.end_s = self.time_s
         self._release(index)
         outcome.restarts = int(self.columns[RESTARTS, index])
+        self._learning -= not isinstance(self.runs[index], SteadyRun)
         del self.jobs[index], self.runs[index], self.placements[index]
-        self.columns = np.delete(self.columns, index, axis=1)
+        self.columns, self._fixed = _without(self.columns, index), _without(self._fixed, index)
         self.ended += 1
         if self.settings.interference:
             self._slow_down()
@@ -271,17 +301,35 @@ class ActiveJobs:
                 self._stop(index)
 
 
-class _Outlooks(Sequence[Outlook]):
-    """Outlooks of runs, created on access because many policies need none."""
+@cache
+def _reports(kind: type) -> bool:
+    return issubclass(kind, Reports)
 
-    def __init__(self, runs: Sequence[JobRun]) -> None:
-        self._runs = runs
+
+def _without(table: Array, column: int) -> Array:
+    """Return the table without a column. Its memory is used again."""
+    table[:, column:-1] = table[:, column + 1 :]
+    return table[:, :-1]
+
+
+class _Outlooks(Sequence[Outlook]):
+    """Outlooks of runs, created on access because many policies need none.
+
+    Args:
+        to_next: ``to_next`` of each run at present.
+    """
+
+    def __init__(self, runs: Sequence[JobRun], to_next: Array) -> None:
+        self._runs, self._to_next = runs, to_next
 
     def __len__(self) -> int:
         return len(self._runs)
 
     def __getitem__(self, index: int) -> Outlook:  # type: ignore[override]
-        return self._runs[index].outlook
+        run = self._runs[index]
+        if isinstance(run, SteadyRun):
+            run.goes_to(float(self._to_next[index]))
+        return run.outlook
 
 
 _NO_CURVE = np.zeros(0)

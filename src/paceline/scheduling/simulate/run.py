@@ -64,7 +64,10 @@ class Reports(Protocol):
 
 
 class SteadyRun:
-    """Run that learns nothing, with a constant speed between two events."""
+    """Run that learns nothing: its goodput never changes, and its speed is constant between two events.
+
+    Its outlook knows the seconds to the end as ``to_next`` over the goodput, or not at all.
+    """
 
     to_next: float
 

@@ -253,4 +253,5 @@ class _Simulation:
             restarting_s=c[DELAY],
             memory=self.memory,
             curves=active.curves(),
+            fixed=active.fixed,
         )

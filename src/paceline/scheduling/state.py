@@ -103,6 +103,8 @@ class State:
             value = np.asarray(getattr(self, name), float)
             if value.shape != (len(self.jobs),):
                 object.__setattr__(self, name, np.broadcast_to(value, (len(self.jobs),)))
+        if self.fixed is not None and len(self.fixed.left) != len(self.jobs):
+            object.__setattr__(self, "fixed", None)  # those of other jobs
 
     @property
     def ran_s(self) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,21 +9,9 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.goodput import goodput, least_cost
+from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from scheduling_toys import Fleet, audit, elastic, ends, many_jobs, rigid, simulated, state
-
-
-@given(st.lists(st.lists(st.floats(0.1, 10), min_size=1, max_size=4), min_size=1, max_size=4), st.integers(0, 6), st.randoms())
-def test_the_knapsack_is_the_best_of_all(costs: list[list[float]], capacity: int, chance: object) -> None:
-    options = [np.array([0, *sorted(chance.sample(range(1, 9), len(row) - 1))]) for row in costs]  # type: ignore[attr-defined]
-    devices = least_cost(options, [np.array(row) for row in costs], capacity)
-    price = [dict(zip(sizes.tolist(), row, strict=True)) for sizes, row in zip(options, costs, strict=True)]
-    brute = min(
-        sum(row[size] for row, size in zip(price, choice, strict=True)) for choice in product(*price) if sum(choice) <= capacity
-    )
-    assert devices.sum() <= capacity
-    assert sum(row[size] for row, size in zip(price, devices.tolist(), strict=True)) == pytest.approx(brute)
 
 
 @given(st.lists(st.integers(1, 10**5), min_size=1, max_size=8), st.integers(60, 10**5))

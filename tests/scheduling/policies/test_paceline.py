@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.policies.paceline import UNKNOWN_S, WIDE, paceline, work_left_s
+from paceline.scheduling.policies.paceline import UNKNOWN_S, WIDE, paceline, size_values, work_left_s
+from paceline.scheduling.simulate.active_jobs import ActiveJobs
 from paceline.scheduling.simulate.run import DurationRun
-from scheduling_toys import SMALL, audit, elastic, rigid, simulated, state
+from paceline.scheduling.simulate.schedule import ClusterSettings
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.state import Decision, State
+from scheduling_toys import FREE, SMALL, audit, elastic, rigid, simulated, state
 
 TWO = Fleet.named("1x4xT4 + 1x4xV100")
 
@@ -76,3 +83,75 @@ def test_every_job_ends(fleet: Fleet) -> None:
     schedule = simulated(jobs, paceline, fleet)
     audit(schedule, jobs)
     assert all(outcome.end_s > 0 for outcome in schedule.outcomes)
+
+
+def reference_values(now: State, index: int) -> dict[tuple[int, int], float]:
+    """Addition to the sum by (type, devices), written job by job."""
+    job, outlook, held = now.jobs[index], now.outlooks[index], int(now.devices[index])
+    rates = {}
+    for group, there in enumerate(now.capacity.tolist()):
+        per_node = now.fleet.groups[group].devices_per_node
+        if "devices" not in job.adapts:
+            legal = [job.devices]
+        else:
+            legal = [
+                size
+                for size in range(job.min_devices, outlook.max_devices() + 1)
+                if size <= 4 * per_node or not size % per_node
+            ]
+        if job.may_use(now.fleet.types[group]):
+            rates |= {(group, size): outlook.goodput(group, size)[size] for size in legal if size <= there}
+    rates = {key: float(rate) for key, rate in rates.items() if rate > 0}
+    if not rates:
+        return {}
+    least = {group: min(size for other, size in rates if other == group) for group, _ in rates}
+    best = max(least, key=lambda group: rates[group, least[group]] / least[group])
+    left_s = work_left_s(outlook, best, least[best], float(now.attained_s[index]))
+    kept_s = min(900.0, max(float(now.ran_s[index]) / (int(now.restarts[index]) + 1), 300.0)) if held else math.inf
+    values = {}
+    for (group, size), rate in rates.items():
+        speedup, restart_s = rate / (rates[best, least[best]] / least[best]), float(now.restart_s[index])
+        stays = size == held and group == now.type_index[index]
+        works = 1.0 if stays else max(1 - restart_s / min(left_s / speedup + restart_s, kept_s), 0.0)
+        values[group, size] = job.weight * left_s**-0.3 * (works * speedup) ** 0.75 / 0.75
+    return values
+
+
+@pytest.mark.parametrize("fleet", [SMALL, TWO])
+def test_values_in_bulk_are_those_of_each_job(fleet: Fleet) -> None:
+    """Rigid and elastic jobs of known and unknown length, some of which hold devices, with speeds in bulk and without."""
+    jobs = [elastic("a", 900), rigid("b", 500, 2, weight=3.0), elastic("c", 5000, min_devices=2, device_types=("T4",))]
+    jobs += [rigid("d", 70, 3), rigid("e", 900, 4, device_types=("T4",)), rigid("too large", 900, 99)]
+    held = {"devices": np.array([3, 2, 0, 0, 0, 0]), "type_index": np.array([0, 0, -1, -1, -1, -1])}
+    attained = {"attained_s": np.array([900.0, 1200, 0, 0, 5000, 0]), "run_s": np.full((6, len(fleet.groups)), 400.0)}
+    usual = state(jobs, fleet, **held, **attained, restarts=np.array([0, 1, 0, 0, 3, 0]))
+    outlooks = [*usual.outlooks[:4], DurationRun(jobs[4]), DurationRun(jobs[5])]
+    active = ActiveJobs(fleet, FREE, {}, lambda job: outlooks[jobs.index(job)])
+    active.come(jobs)
+    for fixed in (None, active.fixed):
+        now = replace(usual, outlooks=outlooks, fixed=fixed)
+        found = size_values(now)
+        for index in range(len(jobs)):
+            own = found.job == index
+            keys = zip(found.type_index[own].tolist(), found.devices[own].tolist(), strict=True)
+            assert dict(zip(keys, found.value[own].tolist(), strict=True)) == pytest.approx(reference_values(now, index))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_are_passed_until_a_job_reaches_the_next_level(seed: int) -> None:
+    """Rigid jobs of unknown length on a crowded cluster, with the promise and without."""
+    rng = np.random.default_rng(seed)
+    jobs = [
+        rigid(f"{index}", float(rng.exponential(2000)), int(rng.choice([1, 2, 4, 8])), float(rng.integers(2000)))
+        for index in range(12)
+    ]
+    asked: list[float] = []
+
+    def anew(state: State) -> Decision:
+        asked.append(state.time_s)
+        return replace(paceline(state), holds_until_s=-math.inf)
+
+    passed, every = (simulate(jobs, SMALL, policy, DurationRun, ClusterSettings()) for policy in (paceline, anew))
+    assert (passed.outcomes, passed.active) == (every.outcomes, every.active)
+    assert len(passed.decision_s) < len(asked) / 2
+    assert sum(outcome.restarts for outcome in passed.outcomes) > 3, "levels changed"

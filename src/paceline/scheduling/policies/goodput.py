@@ -1,15 +1,18 @@
 """Policy of goodput (Pollux, OSDI 2021, section 4.2): power mean of speedups with p = -1, with a charge for restarts.
 
 ``speedup = goodput / goodput on a fair share``. For a job that would restart it is multiplied by ``(age - restarts * delay) /
-(age + delay)``. Pollux searches placements by a genetic algorithm. Here dynamic programming finds the best numbers of devices.
+(age + delay)``. Pollux searches placements by a genetic algorithm. Here a knapsack finds the best numbers of devices.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
-from paceline.array_types import Array, Ints
+from paceline.array_types import Ints
 from paceline.errors import UserError
+from paceline.scheduling.policies.solvers.knapsack import Sizes, least_total
 from paceline.scheduling.state import Decision, State
 
 LEAST = 1e-3
@@ -38,7 +41,7 @@ def goodput(state: State) -> Decision:
         speedup = table[sizes] / max(table[fair], 1e-30)
         speedup = speedup * np.where(sizes == state.devices[index], 1.0, stays[index])
         costs.append(1.0 / (speedup * share * len(state.fleet.node_types) / state.fleet.groups[0].nodes + LEAST))
-    devices = least_cost(options, costs, capacity)
+    devices = least_total(Sizes.of(options, costs), capacity)
     order = np.argsort(-devices, kind="stable").tolist()
     # A new job counts as restarted too often, so decide again after it has waited.
     wake_s = state.time_s + 2 * max(float(state.restart_s.max()), 1.0)
@@ -47,34 +50,9 @@ def goodput(state: State) -> Decision:
     )
 
 
+@lru_cache(4096)
 def sizes_of(most: int, per_node: int, held: int) -> Ints:
     """Return the numbers of devices to try: all up to four nodes, then whole nodes."""
     dense = np.arange(min(most, 4 * per_node) + 1)
     whole = np.arange(5 * per_node, most + 1, per_node)
     return np.unique(np.concatenate([dense, whole, [held] if held <= most else []]).astype(np.int64))
-
-
-def least_cost(options: list[Ints], costs: list[Array], capacity: int) -> Ints:
-    """Return the size of each job that minimizes the total cost within the capacity (a multiple-choice knapsack).
-
-    Args:
-        options: sizes of each job, including 0. ``costs``: cost of each size.
-    """
-    best = np.zeros(capacity + 1)
-    chosen = np.zeros((len(options), capacity + 1), np.int64)
-    for job, (sizes, cost) in enumerate(zip(options, costs, strict=True)):
-        fresh = best + cost[0]
-        pick = np.zeros(capacity + 1, np.int64)
-        for size, price in zip(sizes[1:].tolist(), cost[1:].tolist(), strict=True):
-            if size > capacity:
-                break
-            other = best[: capacity + 1 - size] + price
-            better = other < fresh[size:]
-            fresh[size:] = np.where(better, other, fresh[size:])
-            pick[size:][better] = size
-        best, chosen[job] = fresh, pick
-    devices, left = np.zeros(len(options), np.int64), int(best.argmin())
-    for job in range(len(options) - 1, -1, -1):
-        devices[job] = chosen[job, left]
-        left -= int(devices[job])
-    return devices

@@ -13,13 +13,16 @@ jobs make room for a larger one that would be scattered.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from paceline.array_types import Array, Ints
-from paceline.scheduling.policies.goodput import least_cost, sizes_of
+from paceline.array_types import Array, Bools, Ints
+from paceline.scheduling.policies.goodput import sizes_of
 from paceline.scheduling.policies.sia import node_sizes
 from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, Choices, least_sum
+from paceline.scheduling.policies.solvers.knapsack import Sizes, least_total
 from paceline.scheduling.policies.solvers.rigid import all_served
 from paceline.scheduling.state import Decision, Outlook, State
 
@@ -35,6 +38,9 @@ UNKNOWN_S = 300.0
 """Remaining device-seconds assumed for an arriving job of unknown length."""
 LEVEL = 4.0
 """Ratio of the levels of attained service. Levels keep equal jobs from taking turns (Tiresias, section 4)."""
+MARGIN_S = 1e-3
+"""Time before a level at which the promise of equal decisions ends."""
+_LEVELS_S = UNKNOWN_S * LEVEL ** np.arange(40)
 WIDE = 0.5
 """Half the 80 % range, relative to the prediction, from which the prediction is not used."""
 
@@ -53,28 +59,20 @@ def paceline(
         kept_s: longest time over which a restart must pay. A waiting job pays its start over its remaining work.
         time_limit_s: time limit of the solver on several types; then the best allocation so far is used.
     """
-    likely_s = np.maximum(state.ran_s / (state.restarts + 1), LEAST_KEPT_S)
-    worths = [
-        _worths(state, index, outlook, spread_power, short_first, min(kept_s, float(likely_s[index])))
-        for index, outlook in enumerate(state.outlooks)
-    ]
-    if len(state.fleet.groups) == 1:
-        options = [sizes[0] for sizes, _ in worths]
-        costs = [-values[0] for _, values in worths]
-        devices, types = least_cost(options, costs, int(state.capacity[0])), np.zeros(len(state.jobs), np.int64)
-        note = ""
+    values = size_values(state, spread_power, short_first, kept_s)
+    alone, note = len(state.fleet.groups) == 1, ""
+    if alone:
+        devices, types = _on_one_type(state, values), np.zeros(len(state.jobs), np.int64)
     else:
-        devices, types, note = _over_types(state, worths, time_limit_s)
-    order = np.argsort(-devices, kind="stable").tolist()
-    alone = len(state.fleet.groups) == 1
+        devices, types, note = _over_types(state, values, time_limit_s)
     return Decision(
         devices=devices,
         type_index=types,
-        order=order,
+        order=np.argsort(-devices, kind="stable").tolist(),
         rule="fewest_nodes",
         repack=alone,  # goodput assumes packed devices; on several types sizes fill nodes anyway
         note=note,
-        holds_until_s=math.inf if alone and all_served(state) else -math.inf,
+        holds_until_s=_same_until_s(state, devices) if alone else -math.inf,
     )
 
 
@@ -82,61 +80,169 @@ def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: floa
     """Return remaining device-seconds on the ``least`` devices of a type; if unknown, about as many as were used already."""
     known = least * float(outlook.seconds_left(device_type, least)[least])
     believed = math.isfinite(known) and outlook.relative_spread() < WIDE
-    if believed:
-        return max(known, 1.0)
-    levels = math.ceil(math.log(max(attained_s / UNKNOWN_S, 1.0), LEVEL))
-    return UNKNOWN_S * LEVEL**levels
+    return max(known, 1.0) if believed else float(_attained_level_s(np.array([attained_s]))[0])
 
 
-def _worths(
-    state: State, index: int, outlook: Outlook, power: float, short_first: float, kept_s: float
-) -> tuple[list[Ints], list[Array]]:
-    """Return the sizes of each type, including 0, and the addition of each to the sum."""
-    job, most, restart_s = state.jobs[index], outlook.max_devices(), float(state.restart_s[index])
-    held, held_type = int(state.devices[index]), int(state.type_index[index])
-    sizes, rates = [], []
-    for group, capacity in enumerate(state.capacity.tolist()):
-        if not job.may_use(state.fleet.groups[group].device):
-            legal = np.zeros(1, np.int64)
-        elif "devices" not in job.adapts:
-            legal = np.array([0, job.devices] if job.devices <= capacity else [0])
-        else:
-            kept = held if group == held_type else 0
-            legal = sizes_of(min(most, capacity), state.fleet.groups[group].devices_per_node, kept)
-            legal = legal[(legal == 0) | (legal >= job.min_devices)]
-        sizes.append(legal)
-        rates.append(outlook.goodput(group, int(legal[-1]))[legal])
-    speeds = [float(rate[1] / size[1]) if len(size) > 1 else 0.0 for rate, size in zip(rates, sizes, strict=True)]
-    best = int(np.argmax(speeds))
-    if speeds[best] <= 0:
-        return sizes, [np.zeros(len(size)) for size in sizes]
-    left_s = work_left_s(outlook, best, int(sizes[best][1]), float(state.attained_s[index]))
-    values = []
-    for group, (size, rate) in enumerate(zip(sizes, rates, strict=True)):
-        stays = (size == held) & (group == held_type)
-        speedup = rate / speeds[best]
-        with np.errstate(divide="ignore"):
-            seconds = np.minimum(left_s / speedup + restart_s, kept_s if held else math.inf)
-        works = np.where(stays, 1.0, np.maximum(1 - restart_s / seconds, 0.0))
-        values.append(job.weight * left_s**-short_first * (works * speedup) ** power / power)
-    return sizes, values
+def _attained_level_s(attained_s: Array) -> Array:
+    """Return the lowest level that is not below the attained device-seconds."""
+    return np.asarray(_LEVELS_S[np.searchsorted(_LEVELS_S, attained_s)])
 
 
-def _over_types(state: State, worths: list[tuple[list[Ints], list[Array]]], time_limit_s: float) -> tuple[Ints, Ints, str]:
-    columns: list[tuple[Ints, Ints, Ints, Array]] = []
-    for index, (sizes, values) in enumerate(worths):
-        for group, (size, value) in enumerate(zip(sizes, values, strict=True)):
-            whole = node_sizes(state.fleet.groups[group])
-            kept = np.isin(size, whole) | ((size == state.devices[index]) & (group == state.type_index[index]))
-            kept |= "devices" not in state.jobs[index].adapts
-            kept &= (size > 0) & (value > 0)
-            many = int(kept.sum())
-            columns.append((np.full(many, index), size[kept], np.full(many, group), -value[kept]))
-    job, devices, types, cost = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    choices = Choices(job, devices, types, cost, np.zeros(len(job), bool))
+@dataclass(frozen=True, slots=True)
+class SizeValues:
+    """Sizes on which jobs run, above 0, by job, then type, then ascending; arrays of one shape.
+
+    Attributes:
+        rate: goodput. ``value``: addition to the sum.
+    """
+
+    job: Ints
+    type_index: Ints
+    devices: Ints
+    rate: Array
+    value: Array
+
+
+def size_values(
+    state: State, power: float = SPREAD_POWER, short_first: float = SHORT_FIRST, kept_s: float = KEPT_S
+) -> SizeValues:
+    """Return the sizes of each job with their additions to the sum. Arguments as those of ``paceline``."""
+    job, type_index, devices, rate = _sizes(state)
+    jobs, fixed = len(state.jobs), state.fixed
+    if not len(job):
+        return SizeValues(job, type_index, devices, rate, np.zeros(0))
+    least = np.flatnonzero((np.diff(job, prepend=-1) != 0) | (np.diff(type_index, prepend=-1) != 0))  # of each job and type
+    speed = rate[least] / devices[least]
+    starts = np.flatnonzero(np.diff(job[least], prepend=-1))
+    best_speed = np.maximum.reduceat(speed, starts)
+    fastest = least[np.flatnonzero(speed == np.repeat(best_speed, np.diff(starts, append=len(least))))]
+    fastest = fastest[np.diff(job[fastest], prepend=-1) != 0]  # the first of equal types
+    runs = job[fastest]
+    left_s = np.ones(jobs)
+    left_s[runs] = _attained_level_s(state.attained_s[runs])
+    asks = np.ones(len(runs), bool)
+    if fixed is not None:
+        asks = np.isnan(fixed.rate[runs, type_index[fastest]])
+        known = devices[fastest] * (fixed.left[runs] / rate[fastest])
+        believed = np.isfinite(known) & (fixed.spread[runs] < WIDE) & ~asks
+        left_s[runs[believed]] = np.maximum(known[believed], 1.0)
+    for row in np.flatnonzero(asks).tolist():
+        index, size = int(runs[row]), fastest[row]
+        attained_s = float(state.attained_s[index])
+        left_s[index] = work_left_s(state.outlooks[index], int(type_index[size]), int(devices[size]), attained_s)
+    reference = np.ones(jobs)
+    reference[runs] = best_speed
+    weight = np.array([job.weight * left**-short_first for job, left in zip(state.jobs, left_s.tolist(), strict=True)])
+    held = state.devices > 0
+    likely_s = np.minimum(np.maximum(state.ran_s / (state.restarts + 1), LEAST_KEPT_S), kept_s)
+    bound_s = np.where(held, likely_s, math.inf)
+    speedup = rate / reference[job]
+    restart_s = np.asarray(state.restart_s)[job]
+    seconds = np.minimum(left_s[job] / speedup + restart_s, bound_s[job])
+    works = np.where(_stays(state, job, type_index, devices), 1.0, np.maximum(1 - restart_s / seconds, 0.0))
+    return SizeValues(job, type_index, devices, rate, weight[job] * (works * speedup) ** power / power)
+
+
+def _stays(state: State, job: Ints, type_index: Ints, devices: Ints) -> Bools:
+    """Return a mask of the sizes that the jobs hold now."""
+    return np.asarray((devices == state.devices[job]) & (type_index == state.type_index[job]))
+
+
+def _sizes(state: State) -> tuple[Ints, Ints, Ints, Array]:
+    """Return job, type, devices and goodput of all sizes on which jobs run."""
+    capacity, fixed = state.capacity, state.fixed
+    parts: list[tuple[Ints, Ints, Ints, Array]] = []
+    ask = list(range(len(state.jobs)))
+    if fixed is not None:
+        fits = (fixed.rate > 0) & (state.requested[:, None] <= capacity)
+        rows, types = np.nonzero(fits)
+        parts.append((rows, types, state.requested[rows], fixed.rate[rows, types]))
+        ask = np.flatnonzero(np.isnan(fixed.rate[:, 0])).tolist()
+    rows_, types_, tables, legals = list[int](), list[int](), list[Array](), list[Ints]()
+    held, held_type = state.devices.tolist(), state.type_index.tolist()
+    groups = [
+        (group.device, group.devices_per_node, size) for group, size in zip(state.fleet.groups, capacity.tolist(), strict=True)
+    ]
+    for index in ask:
+        job, outlook = state.jobs[index], state.outlooks[index]
+        most = outlook.max_devices()
+        for kind, (device, per_node, there) in enumerate(groups):
+            if not job.may_use(device):
+                continue
+            if "devices" not in job.adapts:
+                legal = _one_size(job.devices) if job.devices <= there else _NONE
+            else:
+                legal = sizes_of(min(most, there), per_node, held[index] if kind == held_type[index] else 0)
+                legal = legal[max(int(np.searchsorted(legal, job.min_devices)), 1) :]
+            if len(legal):
+                rows_.append(index)
+                types_.append(kind)
+                legals.append(legal)
+                tables.append(outlook.goodput(kind, int(legal[-1]))[legal])
+    if tables:
+        counts = [len(legal) for legal in legals]
+        parts.append((np.repeat(rows_, counts), np.repeat(types_, counts), np.concatenate(legals), np.concatenate(tables)))
+    job_, types, devices, rate = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else _NO_SIZES
+    runs = rate > 0
+    if not runs.all():
+        job_, types, devices, rate = job_[runs], types[runs], devices[runs], rate[runs]
+    if len(parts) > 1:
+        order = np.argsort(job_, kind="stable")
+        job_, types, devices, rate = job_[order], types[order], devices[order], rate[order]
+    return job_, types, devices, rate
+
+
+@lru_cache(4096)
+def _one_size(devices: int) -> Ints:
+    return np.array([devices])
+
+
+_NONE = np.zeros(0, np.int64)
+_NO_SIZES = (_NONE, _NONE, _NONE, np.zeros(0))
+
+
+def _on_one_type(state: State, values: SizeValues) -> Ints:
+    """Return the devices of each job with the largest sum."""
+    jobs, useful = len(state.jobs), values.value > 0
+    job, devices = values.job[useful], values.devices[useful]
+    present, first = np.unique(job, return_index=True)
+    chosen = np.zeros(jobs, np.int64)
+    if len(present):
+        nothing = np.zeros(len(present))
+        sizes = Sizes(
+            np.insert(devices, first, 0), np.insert(-values.value[useful], first, nothing), first + np.arange(len(first))
+        )
+        chosen[present] = least_total(sizes, int(state.capacity[0]))
+    return chosen
+
+
+def _same_until_s(state: State, devices: Ints) -> float:
+    """Return the time until which the values stay the same, after a decision on one type.
+
+    Values of rigid jobs change with their remaining work, or with the level of what they attained.
+    """
+    if all_served(state):
+        return math.inf
+    fixed = state.fixed
+    if fixed is None or not np.isnan(fixed.left[devices > 0]).all() or np.isnan(fixed.rate[:, 0]).any():
+        return -math.inf
+    runs = devices > 0
+    left_s = (_attained_level_s(state.attained_s[runs]) - state.attained_s[runs]) / devices[runs]
+    return state.time_s + float(left_s.min(initial=math.inf)) - MARGIN_S
+
+
+def _over_types(state: State, values: SizeValues, time_limit_s: float) -> tuple[Ints, Ints, str]:
+    """Return devices and type of each job with the largest sum, and a note if there is none in time."""
+    rigid = np.array(["devices" not in job.adapts for job in state.jobs], bool)
+    kept = rigid[values.job] | _stays(state, values.job, values.type_index, values.devices)
+    for index, group in enumerate(state.fleet.groups):
+        kept |= (values.type_index == index) & np.isin(values.devices, node_sizes(group))
+    kept &= values.value > 0
+    job, devices, types = values.job[kept], values.devices[kept], values.type_index[kept]
+    choices = Choices(job, devices, types, -values.value[kept], np.zeros(len(job), bool))
     taken = least_sum(choices, state.capacity, time_limit_s)
     if taken is None:
         return state.devices.copy(), state.type_index.copy(), f"no allocation in {time_limit_s:g} s: jobs keep what they hold"
-    chosen, kinds = np.zeros(len(worths), np.int64), np.full(len(worths), -1)
+    chosen, kinds = np.zeros(len(state.jobs), np.int64), np.full(len(state.jobs), -1)
     chosen[job[taken]], kinds[job[taken]] = devices[taken], types[taken]
     return chosen, kinds, ""

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from lab_errors import table as shared
 from rows import read
 
 HERE = Path(__file__).parent
@@ -29,6 +30,7 @@ HOOKS = "| | step, s (range) | predicted, s (range) | MB sent | times dense | ti
 ERRORS = "| with the model of this machine | 2 hosts | 4 hosts | 8 hosts | all |"
 PLAIN = "| `paceline predict` | 2 hosts | 4 hosts | 8 hosts | all |"
 AUTO = "| network | link | DDP, s | auto, s | auto over DDP (range) | took |"
+SHARED = "| steps | rows | median then | now | mean then | now | largest then | now |"
 SPEED_UP = "| network | link | hosts | dense, s (range) | TernGrad, s (range) | speed-up | predicted |"
 
 
@@ -107,6 +109,7 @@ def tables() -> dict[str, list[str]]:
         PLAIN: list(errors(predicted, "plain_error")),
         AUTO: list(auto(read(RESULTS / "auto_runs.csv"))),
         SPEED_UP: list(speed_up(read(RESULTS / "speedup_lab.csv"))),
+        SHARED: shared(read(RESULTS / "lab_errors.csv")).splitlines()[2:],
     }
     return {heading: lines for heading, lines in found.items() if lines}
 

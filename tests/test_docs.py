@@ -232,6 +232,12 @@ def test_the_page_of_frameworks_is_what_their_data_say() -> None:
     assert (ROOT / "docs/frameworks.md").read_text() == script["page"](), "run python docs/frameworks_page.py"
 
 
+def test_the_table_of_job_files_is_what_is_read() -> None:
+    script = runpy.run_path(str(ROOT / "docs/job_files_page.py"))
+    text = (ROOT / "docs/scheduling.md").read_text()
+    assert text == script["page"](text), "run python docs/job_files_page.py"
+
+
 def of_part(part: str) -> list[str]:
     """Names of the choices of one part of a strategy."""
     return [item.name for item in CHOICES.values() if item.part == part]

@@ -14,6 +14,7 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop
 from paceline.scheduling.simulate.failures import BEYOND_S, drawn_outages
 from paceline.scheduling.simulate.oversized_jobs import check_sizes, without_too_large
+from paceline.scheduling.simulate.replayed_log import ReplayedLog
 from paceline.scheduling.simulate.scenario import FairnessRule, Knowledge, Scenario
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
@@ -41,6 +42,7 @@ class ScenarioKeywords(TypedDict, total=False):
     stop_early: EarlyStop | str | None
     fairness: FairnessRule
     drop_too_large: bool
+    any_type: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,7 @@ class ScenarioOptions:
             earlier progress. None: never.
         fairness: ``estimate`` fairness from the devices that a job held, or simulate each job ``alone`` on its share.
         drop_too_large: leave out jobs that ask for more devices than the cluster has of one type, and count them in a note.
+        any_type: let jobs use every device type of the cluster, whatever types they name.
     """
 
     where: Mapping[str, str] | None = None
@@ -76,6 +79,7 @@ class ScenarioOptions:
     stop_early: EarlyStop | str | None = None
     fairness: FairnessRule = "estimate"
     drop_too_large: bool = False
+    any_type: bool = False
 
 
 def schedule(
@@ -105,7 +109,7 @@ def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: 
     """Build the scenario that ``schedule`` simulates, before a policy is chosen. Arguments and errors as ``schedule``."""
     chosen = ScenarioOptions(**options)
     nodes = Fleet.named(cluster) if isinstance(cluster, str) else cluster
-    trace = on_types(_read(jobs, chosen.where), nodes.types)
+    trace = on_types(_read(jobs, chosen.where), nodes.types, chosen.any_type)
     every, notes, places = trace.jobs, trace.notes, trace.places
     if chosen.drop_too_large:
         every, dropped = without_too_large(every, nodes)
@@ -128,6 +132,7 @@ def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: 
         stop_early=EarlyStop.named(rule) if isinstance(rule, str) else rule,
         fairness=chosen.fairness,
         notes=(*notes, *failure_notes, *costs),
+        log=ReplayedLog.of(jobs, trace, every) if isinstance(jobs, str | Path) else None,
     )
 
 

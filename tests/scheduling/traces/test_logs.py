@@ -260,7 +260,7 @@ CASES = {
         f"7.batch      {DAY}08:00:00 {DAY}08:05:00 {DAY}09:05:00  COMPLETED     cpu=8,gres/gpu=4\n"
         f"8            {DAY}08:00:00 {DAY}08:05:00 {DAY}09:05:00 CANCELLED+ billing=8,cpu=8,mem+\n",
         [("7", 0, 3600, 4, 1, (), 300)],
-        {"8": "have a column of devices that is cut off"},
+        {"8": "had a column of devices that was cut off"},
     ),
     "without a header": Case(
         "sacct_headless",
@@ -268,7 +268,7 @@ CASES = {
         [("1", 0, 3600, 4, 1, (), 300), ("2", 0, 3600, 2, 1, (), 300)],
     ),
     "sacct --json": Case(
-        "sacct_json", json.dumps({"jobs": [SACCT_JOB, 3]}), [("5_3", 0, 3600, 4, 1, ("a100",), 2)], {"": "are no job"}
+        "sacct_json", json.dumps({"jobs": [SACCT_JOB, 3]}), [("5_3", 0, 3600, 4, 1, ("a100",), 2)], {"": "were no job"}
     ),
     "squeue": Case(
         "squeue",
@@ -305,13 +305,13 @@ CASES = {
         "2 65 -1 -1 -1 -1 -1 8 60 -1 5 3 1 -1 1 -1 -1 -1\n3 65 5 7 -1 -1 -1 2\n"
         "4 65 5 120 -1 -1 -1 2 60 -1 0 3 1 -1 1 -1 -1 -1\n",
         [("1", 0, 3600, 8, 1, (), 10), ("4", 60, 120, 2, 1, (), 5)],
-        {"2": "never started", "3": "are not 18 numbers"},
+        {"2": "never started", "3": "had other than 18 numbers"},
     ),
     "philly": Case(
         "philly_log",
         json.dumps(PHILLY),
         [("application_1_1", 0, 660, 2, 1, (), 30)],
-        {"application_1_2": "never started", "application_1_3": "are no legal job of Philly"},
+        {"application_1_2": "never started", "application_1_3": "had wrong values"},
     ),
     "helios": Case(
         "helios",

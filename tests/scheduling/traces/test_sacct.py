@@ -64,7 +64,7 @@ def test_nodes_count_as_devices_where_nothing_else_is_there(tmp_path: Path) -> N
         (
             "JobID|Submit|Start|End|State|AllocTRES",
             "7|soon|Unknown|Unknown|RUNNING|",
-            "they have a wrong time; jobs.txt, row 1 (line 2): submit: 'soon'",
+            "they had a wrong time; jobs.txt, row 1 (line 2): submit: 'soon'",
         ),
         (
             "JobID|Submit|Start|End|State|AllocTRES",

@@ -22,7 +22,7 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     scheduler = section(parser, "scheduler")
     failures = section(parser, "failures")
     answers = section(parser, "answer")
-    forms = "jobs: a CSV of your own, Philly, Pollux or Sia workloads, or what sacct -P prints"
+    forms = "jobs: a CSV of your own, or the log of a cluster: sacct -P, sacct --json, Kueue, SWF, published traces"
     parser.add_argument("trace", metavar="TRACE", help=forms)
     where = "only rows with this value, such as set=1.0x; may be repeated"
     jobs.add_argument("--where", metavar="COLUMN=VALUE", action="append", help=where)
@@ -31,6 +31,8 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     common(machines.add_argument("--cluster", metavar="C", required=True, help=nodes))
     drop = "leave out jobs larger than the cluster; the answer says how many"
     jobs.add_argument("--drop-too-large", action="store_true", help=drop)
+    any_type = "let jobs use every device type of the cluster, whatever types the file names"
+    jobs.add_argument("--any-type", action="store_true", help=any_type)
     profiles = "folder of measured step times and noise; jobs of these models run as measured"
     jobs.add_argument("--profiles", metavar="DIR", default="", help=profiles)
     knowledge = "what policies know: online (what a job saw, default), measured (the truth), predicted"
@@ -54,6 +56,7 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     )
     add_price_argument(parser)
     add_stop_early(parser)
+    answers.add_argument("--skipped", action="store_true", help="list the rows of a log that were left out, with the reason")
     fairness = "how fairness is found: estimate (from what jobs held, default), alone (each job simulated alone; slow)"
     answers.add_argument("--fairness", metavar="F", default="estimate", help=fairness)
     seed = "seed of random failures and confidence intervals (default 0)"
@@ -99,6 +102,7 @@ def scenario_of(o: argparse.Namespace) -> Scenario:
         stop_early=o.stop_early or None,
         fairness=known_name("fairness", o.fairness, FAIRNESS),  # type: ignore[arg-type]
         drop_too_large=o.drop_too_large,
+        any_type=o.any_type,
     )
 
 

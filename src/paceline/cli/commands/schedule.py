@@ -68,8 +68,8 @@ def _run(o: argparse.Namespace) -> Answer:
     question, directory = scenario_of(o), RunDir(o.out)
     directory.check_writable()
     simulated = question.run(o.policy, _progress(o, len(question.jobs)))
-    data = simulated.to_json()
-    screen = schedule_screen(simulated, o.out).missing(*_missed(simulated))
+    data = simulated.to_json(o.skipped)
+    screen = schedule_screen(simulated, o.out, o.skipped).missing(*_missed(simulated))
     return _saved(o, directory, {simulated.policy: simulated}, data, screen)
 
 
@@ -96,9 +96,9 @@ def _compare(o: argparse.Namespace) -> Answer:
     steps = {name: _progress(o, len(question.jobs), f"{name}, ") for name in names}
     simulated = run_policies(question, names, o.jobs, done, lambda name, moment, ended: steps[name](moment, ended))
     pairs = compare(simulated, o.seed)
-    data = {"policies": [one.to_json() for one in simulated.values()], "paired": [pair.to_json() for pair in pairs]}
+    data = {"policies": [one.to_json(o.skipped) for one in simulated.values()], "paired": [pair.to_json() for pair in pairs]}
     late = [" ".join(_missed(each)) for each in simulated.values()]
-    screen = compare_screen(simulated, pairs, o.out)
+    screen = compare_screen(simulated, pairs, o.out, o.skipped)
     return _saved(o, directory, simulated, data, screen.missing("TOO LATE under each policy") if all(late) else screen)
 
 

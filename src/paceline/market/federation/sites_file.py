@@ -15,6 +15,7 @@ from paceline.market.federation.site import HOURS, Federation, Site
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import LONGEST_S, Job
 from paceline.scheduling.traces.reader import read_trace
+from paceline.scheduling.traces.type_names import on_types
 from paceline.toml_file import read_toml
 from paceline.units import parse_bandwidth, parse_bytes, parse_seconds
 
@@ -171,7 +172,7 @@ def _site(table: _TomlTable, base: Path) -> Site:
     fleet = _with_watts(table, _placed(table, lambda: Fleet.named(nodes)))
     if "trace" in table.values:
         path, where = _trace(table, base), _where(table)
-        jobs = _placed(table, lambda: read_trace(path, where).jobs)
+        jobs = _placed(table, lambda: on_types(read_trace(path, where), fleet.types).jobs)
     else:
         jobs = _arrivals(
             _TomlTable(_table(table.values["arrivals"], f"{table.where}: arrivals"), f"{table.where}, arrivals"), name

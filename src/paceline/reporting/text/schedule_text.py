@@ -13,9 +13,12 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.registry import POLICIES
 from paceline.scheduling.simulate.compare import Paired, best
 from paceline.scheduling.simulate.metrics import UNFAIR, ScheduleMetrics
+from paceline.scheduling.simulate.replayed_log import ReplayedLog, WaitFigures
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.scheduling.simulate.wait_reasons import JobHistory, Stretch
 
+MOST_SKIPPED = 1000
+"""Skipped rows of a log that an answer lists."""
 LONGEST = 5
 """Jobs that are listed because they waited longest."""
 _KNOWS = {
@@ -51,13 +54,27 @@ def what_text(simulated: SimulatedSchedule) -> str:
     return f"{count(len(simulated.schedule.outcomes), 'job')} on {fleet_text(simulated.schedule.fleet)}"
 
 
-def schedule_screen(simulated: SimulatedSchedule, directory: str) -> Screen:
-    """Return the screen of a schedule's figures, and the jobs that waited longest; ``directory``: where it was saved."""
+def schedule_screen(simulated: SimulatedSchedule, directory: str, with_skipped: bool = False) -> Screen:
+    """Return the screen of a schedule's figures, and the jobs that waited longest.
+
+    Args:
+        directory: where it was saved.
+        with_skipped: list the skipped rows of a log.
+    """
     m = simulated.metrics
     late = "" if m.ended == m.jobs else f"{m.jobs - m.ended:,} of {m.jobs:,} jobs did not end."
     return Screen(
         title=f"{what_text(simulated)} under {simulated.policy}, simulated",
-        answer=(*_figures(simulated), GAP, *_longest(simulated), GAP, *_removals(simulated), *_ask_why(simulated, directory)),
+        answer=(
+            *_figures(simulated),
+            GAP,
+            *skipped_rows(simulated.log, with_skipped),
+            GAP,
+            *_longest(simulated),
+            GAP,
+            *_removals(simulated),
+            *_ask_why(simulated, directory),
+        ),
         brief=f"{what_text(simulated)} under {simulated.policy}: {_completion(m)}, makespan {seconds(m.makespan_s)}",
         why=(heading("It rests on:"), *map(item, (*basis(simulated), *simulated.notes, *definitions(simulated)))),
         why_holds="what is true of the jobs, settings, definitions",
@@ -71,8 +88,9 @@ def _completion(m: ScheduleMetrics) -> str:
 
 def _figures(simulated: SimulatedSchedule) -> Iterator[Block]:
     m = simulated.metrics
+    yield from replayed(simulated.log)
     yield Pair("completion", _completion(m))
-    yield Pair("first wait", f"mean {seconds(m.mean_wait_s)}")
+    yield from _waits(simulated)
     if m.deadlines:
         yield Pair("deadlines", f"{m.met:,} of {m.deadlines:,} kept")
     if m.removed:
@@ -85,6 +103,46 @@ def _figures(simulated: SimulatedSchedule) -> Iterator[Block]:
     yield Pair("energy", UNKNOWN if math.isnan(m.energy_kwh) else f"{number(m.energy_kwh)} kWh at most")
     yield Pair("costs", UNKNOWN if math.isnan(m.usd) else f"{money(m.usd)} for the devices held")
     yield Pair("decisions", f"{m.decisions:,}, median {seconds(m.decision_median_s)}, 99% within {seconds(m.decision_p99_s)}")
+
+
+def _waits(simulated: SimulatedSchedule) -> Iterator[Block]:
+    """Return the first waits, next to those in the log."""
+    log = simulated.log
+    if log is None or not log.waits:
+        yield Pair("first wait", f"mean {seconds(simulated.metrics.mean_wait_s)}")
+        return
+    logged, own = log.both_waits(simulated.schedule.outcomes)
+    few = "" if logged.jobs == simulated.metrics.jobs else f" ({count(logged.jobs, 'job')} whose wait the log states)"
+    yield Pair("first wait", _wait_text(own) + few)
+    yield Pair("your scheduler", f"{_wait_text(logged)}: the same waits in {log.file}")
+
+
+def _wait_text(waits: WaitFigures) -> str:
+    return f"mean {seconds(waits.mean_s)}, median {seconds(waits.median_s)}, 90% within {seconds(waits.p90_s)}"
+
+
+def replayed(log: ReplayedLog | None) -> Iterator[Block]:
+    """Return how many rows of a log became jobs, and why the others did not."""
+    if log is None:
+        return
+    jobs = log.rows - len(log.skipped)
+    if not log.skipped:
+        yield Pair("log", f"{count(jobs, 'job')}, every row of {log.file}")
+        return
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in log.reasons)
+    yield Pair("log", f"{jobs:,} of {count(log.rows, 'row')} of {log.file}; left out: {reasons}; --skipped lists them")
+
+
+def skipped_rows(log: ReplayedLog | None, wanted: bool) -> Iterator[Block]:
+    """Return a list of the skipped rows, if wanted."""
+    if log is None or not wanted:
+        return
+    yield heading("Rows left out" if log.skipped else "No row was left out")
+    for row in log.skipped[:MOST_SKIPPED]:
+        detail = f" ({clean(row.detail, 80)})" if row.detail else ""
+        yield item(f"{clean(row.place, 80)}: {clean(row.name, 40) or 'a row'} {row.reason}{detail}")
+    if len(log.skipped) > MOST_SKIPPED:
+        yield item(f"{len(log.skipped) - MOST_SKIPPED:,} more; --json --skipped has all")
 
 
 def _longest(simulated: SimulatedSchedule) -> Iterator[Block]:
@@ -145,7 +203,9 @@ def basis(simulated: SimulatedSchedule) -> Iterator[str]:
     yield f"Decisions {rounds}; a start or resize costs {seconds(s.restart_s)}; interference {percent(s.interference)}."
 
 
-def compare_screen(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[Paired], directory: str) -> Screen:
+def compare_screen(
+    simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[Paired], directory: str, with_skipped: bool = False
+) -> Screen:
     """Return the screen of several policies: a row each, then the paired differences with their intervals."""
     first = next(iter(simulated.values()))
     name = best(simulated)
@@ -155,7 +215,13 @@ def compare_screen(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[P
     return Screen(
         title=f"{what_text(first)}, {count(len(simulated), 'policy', 'policies')} on the same jobs, simulated",
         answer=(
+            *replayed(first.log),
+            GAP,
+            *skipped_rows(first.log, with_skipped),
+            GAP,
             *_policies(simulated),
+            GAP,
+            *_wait_table(simulated),
             GAP,
             *_pairs(simulated, pairs),
             GAP,
@@ -192,6 +258,18 @@ def _policies(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[Block]:
     ]
     heads = ("", "device-hours\na job", "restarts\na job", "held", "worst\nfairness", "unfair\njobs", "median\ndecision")
     yield Table(heads, costs, frozenset({0}))
+
+
+def _wait_table(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[Block]:
+    """Return a table of the first waits under each policy, below those in the log."""
+    first = next(iter(simulated.values()))
+    if first.log is None or not first.log.waits:
+        return
+    rows = [("your scheduler now", first.log.both_waits(first.schedule.outcomes)[0])]
+    rows += [(name, one.log.both_waits(one.schedule.outcomes)[1]) for name, one in simulated.items() if one.log]
+    heads = ("first wait", "jobs", "mean", "median", "90% within")
+    cells = [(name, f"{w.jobs:,}", *map(seconds, (w.mean_s, w.median_s, w.p90_s))) for name, w in rows]
+    yield Table(heads, cells, frozenset({0}))
 
 
 def _removed(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup, Outage
 from paceline.scheduling.job import Job
+from paceline.scheduling.simulate.replayed_log import ReplayedLog
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome, Span
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
+from paceline.scheduling.traces.record import SkippedRow
 
 SCHEMA = 1
 _APART = {"job", "spans", "fleet", "outcomes"}
@@ -80,11 +82,20 @@ def _simulated(simulated: SimulatedSchedule) -> dict[str, Any]:
         "adapts": sorted(simulated.adapts),
         "knowledge": simulated.knowledge,
         "notes": list(simulated.notes),
+        **({} if simulated.log is None else {"log": _log(simulated.log)}),
         **({} if simulated.ratios is None else {"ratios": dict(simulated.ratios)}),
         "settings": _plain(simulated.settings),
         "schedule": _plain(schedule),
         "outcomes": [{**_plain(outcome), "spans": list(map(_span, outcome.spans))} for outcome in schedule.outcomes],
     }
+
+
+def _log(log: ReplayedLog) -> dict[str, Any]:
+    return {**asdict(log), "waits": dict(log.waits)}
+
+
+def _read_log(item: Mapping[str, Any]) -> ReplayedLog:
+    return ReplayedLog(**{**item, "skipped": tuple(SkippedRow(**row) for row in item["skipped"])})
 
 
 def _span(span: Span) -> list[Any]:
@@ -107,4 +118,5 @@ def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job])
         knowledge=item["knowledge"],
         ratios=item.get("ratios"),
         notes=tuple(item["notes"]),
+        log=_read_log(item["log"]) if "log" in item else None,
     )

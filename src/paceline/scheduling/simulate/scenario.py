@@ -14,6 +14,7 @@ from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
 from paceline.scheduling.policies.registry import POLICIES, check_types, policy_named
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
+from paceline.scheduling.simulate.replayed_log import ReplayedLog
 from paceline.scheduling.simulate.run import DurationRun, JobRun
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
@@ -47,6 +48,7 @@ class Scenario:
         stop_early: rule that ends a job that no longer learns; None: never.
         fairness: ``estimate`` fairness from the devices that a job held, or simulate each job ``alone`` on its share.
         notes: remarks on the jobs.
+        log: log of a cluster that the jobs come from; None: they come from elsewhere.
     """
 
     jobs: tuple[Job, ...]
@@ -58,6 +60,7 @@ class Scenario:
     stop_early: EarlyStop | None = None
     fairness: FairnessRule = "estimate"
     notes: tuple[str, ...] = ()
+    log: ReplayedLog | None = None
 
     def __post_init__(self) -> None:
         known_name("knowledge", self.knowledge, KNOWLEDGE)
@@ -108,6 +111,7 @@ class Scenario:
             adapts=adapts,
             knowledge=self.knowledge,
             ratios=ratios,
+            log=self.log,
             notes=(*self.notes, *self._kinds(kinds), *([f"A job is ended when {self.stop_early}."] if self.stop_early else [])),
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 from paceline.errors import unknown
 from paceline.scheduling.job import Choice
 from paceline.scheduling.simulate.metrics import ScheduleMetrics, metrics
+from paceline.scheduling.simulate.replayed_log import ReplayedLog
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome
 from paceline.tabular import Row, Tabular
 
@@ -24,6 +25,7 @@ class SimulatedSchedule(Tabular):
         knowledge: knowledge of the policy.
         ratios: finish-time fairness of each job that ended, from a simulation of it alone; None: it is estimated.
         notes: remarks, a sentence each.
+        log: log of a cluster whose jobs are simulated; None: they come from elsewhere.
     """
 
     policy: str
@@ -33,6 +35,7 @@ class SimulatedSchedule(Tabular):
     knowledge: str = "online"
     ratios: Mapping[str, float] | None = None
     notes: tuple[str, ...] = ()
+    log: ReplayedLog | None = None
 
     @cached_property
     def metrics(self) -> ScheduleMetrics:
@@ -50,15 +53,21 @@ class SimulatedSchedule(Tabular):
                 return outcome
         raise unknown("job", name, [outcome.job.name for outcome in self.schedule.outcomes])
 
-    def to_json(self) -> dict[str, Any]:
-        """Return policy, figures, notes, and a row per job."""
+    def to_json(self, with_skipped: bool = False) -> dict[str, Any]:
+        """Return policy, figures, notes, and a row per job. ``with_skipped``: also each skipped row of a log."""
+        rows = [dict(row) for row in self.rows()]
+        logged = self.log
+        if logged is not None:
+            for row in rows:
+                row["log_wait_s"] = logged.waits.get(str(row["name"]), math.nan)
         return {
             "policy": self.policy,
             "knowledge": self.knowledge,
             "fairness": "estimate" if self.ratios is None else "alone",
             "metrics": self.metrics.to_json(),
             "notes": list(self.notes),
-            "jobs": [dict(row) for row in self.rows()],
+            **({} if logged is None else {"log": logged.to_json(self.schedule.outcomes, with_skipped)}),
+            "jobs": rows,
         }
 
 

@@ -23,7 +23,7 @@ _SPACED = re.compile(r"\S+")
 _DASHES = re.compile(r"^-+(?: +-+)*\s*$")
 _MOST_QUOTED = 100
 """Most lines of one quoted cell. A quotation that is open for longer was never closed."""
-WRONG_COUNT = "have another number of values than the header"
+WRONG_COUNT = "had another number of values than the header"
 
 
 @dataclass(frozen=True)

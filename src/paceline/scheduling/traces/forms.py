@@ -78,7 +78,7 @@ def _rows(test: Callable[[TextTable], bool]) -> Callable[[JobFile], bool]:
 FORMS: tuple[TraceForm, ...] = (
     TraceForm(
         "own",
-        "a row a job, columns as the fields of a job",
+        "your own CSV, a row a job",
         "name,arrival_s,devices,duration_s",
         user_csv.COLUMNS,
         user_csv.read_own,
@@ -130,7 +130,6 @@ FORMS: tuple[TraceForm, ...] = (
     TraceForm(
         "pai_jobs",
         "Alibaba PAI's table of jobs",
-        "pai_job_table.csv",
         log=datacenter.refuse_pai_jobs,
         fits=_rows(datacenter.is_pai_jobs),
     ),

@@ -89,14 +89,14 @@ def trace_of_log(log: JobLog, command: str = "") -> Trace:
             jobs.append(_job(logged, first))
             kept.append(logged)
         except UserError as error:
-            skipped.append(SkippedRow(logged.place, logged.name, "are no legal job", error.message[:120]))
+            skipped.append(SkippedRow(logged.place, logged.name, "had wrong values", error.message[:120]))
     notes = (*_left_out(skipped, len(jobs) + len(skipped)), *_remarks(ran), *log.notes)
     return Trace(
         jobs=tuple(jobs),
         places=tuple(logged.place for logged in kept),
         notes=notes,
         waits=tuple(logged.wait_s if logged.wait_s >= 0 else math.nan for logged in kept),
-        skipped=tuple(sorted(skipped, key=lambda row: _natural(row.place))),
+        skipped=tuple(sorted(skipped, key=place_key)),
         form=log.form,
     )
 
@@ -108,21 +108,21 @@ def _unused(job: LoggedJob) -> str:
     if job.state == "waiting" or (math.isnan(job.start_s) and not job.run_s > 0):
         return "never started"
     if math.isnan(job.arrival_s):
-        return "have no time of submission"
+        return "had no time of submission"
     if job.start_s < job.submit_s:
         return "started before their submission"
     if math.isnan(job.run_s):
-        return "have no end"
+        return "had no end"
     if job.run_s < 0:
         return "ended before their start"
     if job.run_s == 0:
         return "ran for 0 s"
     if job.run_s > LONGEST_S or abs(job.arrival_s) > 1e12:
-        return "have an impossible time"
+        return "had an impossible time"
     if job.devices == 0:
         return "held no GPU"
     if job.devices > LARGEST_COUNT:
-        return "hold an impossible number of devices"
+        return "had an impossible number of devices"
     return ""
 
 
@@ -194,8 +194,8 @@ def _remarks(ran: Sequence[LoggedJob]) -> Iterator[str]:
         yield f"{failed} ({kinds}); each counts with the time that it ran."
 
 
-def _natural(place: str) -> tuple[str, int]:
-    """Return a key that sorts places by their first number behind the file."""
-    head, _, tail = place.rpartition(", ")
+def place_key(row: SkippedRow) -> tuple[str, int]:
+    """Return a key that sorts rows by file and number."""
+    head, _, tail = row.place.rpartition(", ")
     digits = "".join(character if character.isdigit() else " " for character in tail).split()
     return head, int(digits[0]) if digits else 0

@@ -184,7 +184,7 @@ def read_pai(source: JobFile) -> JobLog:
         try:
             jobs.append(_pai_job(name, group, launched.get(name)))
         except (ValueError, OverflowError) as error:
-            skipped.append(SkippedRow(group[0].place, name[:40], "have a wrong number", str(error)[:80]))
+            skipped.append(SkippedRow(group[0].place, name[:40], "had a wrong number", str(error)[:80]))
     note = () if launched else ("Without pai_job_table.csv in its folder, a job arrives when its first task starts.",)
     return JobLog(jobs=tuple(jobs), form="pai", file=source.name, skipped=tuple(skipped), clock="own", notes=note)
 
@@ -279,7 +279,7 @@ def _each_row(source: JobFile, form: str, make: Callable[[Row], Mapping[str, obj
         try:
             jobs.append(LoggedJob(**make(row), place=row.place))  # type: ignore[arg-type]
         except (ValueError, OverflowError) as error:
-            skipped.append(SkippedRow(row.place, _first_cell(row), "have a wrong time or number", str(error)[:80]))
+            skipped.append(SkippedRow(row.place, _first_cell(row), "had a wrong time or number", str(error)[:80]))
     local = any(is_wall_clock(row.text("submit_time")) for row in rows[:1])
     return JobLog(
         jobs=tuple(jobs),

@@ -132,7 +132,7 @@ def _guarded(make: Any, item: Value, place: str) -> LoggedJob | SkippedRow:
     try:
         made: LoggedJob | SkippedRow = make()
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
-        return SkippedRow(place, _name(item), "are no legal object of their kind", str(error)[:80])
+        return SkippedRow(place, _name(item), "had wrong values", str(error)[:80])
     return made
 
 

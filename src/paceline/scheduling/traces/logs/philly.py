@@ -30,7 +30,7 @@ def read_philly_log(source: JobFile) -> JobLog:
         try:
             jobs.append(_job(item, name, place))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            skipped.append(SkippedRow(place, name, "are no legal job of Philly", str(error)[:80]))
+            skipped.append(SkippedRow(place, name, "had wrong values", str(error)[:80]))
     return JobLog(jobs=tuple(jobs), form="philly", file=source.name, skipped=tuple(skipped), clock="local")
 
 

@@ -31,7 +31,7 @@ def read_ray(source: JobFile) -> JobLog:
         try:
             jobs.append(_job(item, place))
         except (ValueError, TypeError, AttributeError) as error:
-            skipped.append(SkippedRow(place, "", "are no legal job of Ray", str(error)[:80]))
+            skipped.append(SkippedRow(place, "", "had wrong values", str(error)[:80]))
     return JobLog(jobs=tuple(jobs), form="ray", file=source.name, skipped=tuple(skipped))
 
 

@@ -37,13 +37,13 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
     """Return the job of a row, or the reason why it has none. The start of a waiting job is one that Slurm expects."""
     name = _name(cells)
     if not name:
-        return SkippedRow(place, cells.get("id", "")[:40], "have no job id")
+        return SkippedRow(place, cells.get("id", "")[:40], "had no job id")
     times: dict[str, float] = {}
     for field, parse in _PARSERS.items():
         try:
             times[field] = parse(cells.get(field, ""))
         except (ValueError, OverflowError):
-            return SkippedRow(place, name, "have a wrong time", f"{field}: {cells[field][:40]!r}")
+            return SkippedRow(place, name, "had a wrong time", f"{field}: {cells[field][:40]!r}")
     status = state_word(cells.get("state", ""))
     submit, start, end, run, changed = _solved(times, status)
     state: JobState = _state(status, start, end)
@@ -160,8 +160,8 @@ def _held(cells: Cells) -> tuple[list[Held], str]:
 
 
 REMARKS = {
-    "shards": "held shards of a GPU, and the log does not say how many a GPU has",
-    "cut off": "have a column of devices that is cut off; print it with -P",
+    "shards": "held shards of a GPU whose size the log does not state",
+    "cut off": "had a column of devices that was cut off (print it with -P)",
 }
 
 

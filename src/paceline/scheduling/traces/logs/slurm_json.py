@@ -48,7 +48,7 @@ def _read(source: JobFile, form: str, cells_of: Any) -> JobLog:
     for number, job in enumerate(root["jobs"], start=1):
         place = f"{source.name}, job {number}"
         is_job = isinstance(job, Mapping)
-        made.append(slurm_job(cells_of(job), place) if is_job else SkippedRow(place, "", "are no job"))
+        made.append(slurm_job(cells_of(job), place) if is_job else SkippedRow(place, "", "were no job"))
     moment = number_of(root.get("last_update"))
     return JobLog.of(made, form=form, file=source.name, moment_s=float(moment) if moment else float("nan"))
 

@@ -45,14 +45,14 @@ def read_swf(source: JobFile) -> JobLog:
         if not words:
             continue
         if len(words) != len(COLUMNS) or not all(map(_is_number, words)):
-            skipped.append(SkippedRow(place, words[0][:40], "are not 18 numbers"))
+            skipped.append(SkippedRow(place, words[0][:40], "had other than 18 numbers"))
             continue
         rows.append((number, place, dict(zip(COLUMNS, map(float, words), strict=True))))
     whole = Counter(row["job"] for _, _, row in rows if row["status"] in (0, 1))
     for _, place, row in rows:
         name = f"{row['job']:.0f}"
         if row["status"] in (2, 3, 4) and whole[row["job"]]:
-            skipped.append(SkippedRow(place, name, "are parts of a checkpointed job whose whole is another line"))
+            skipped.append(SkippedRow(place, name, "were parts of a checkpointed job whose whole is another line"))
             continue
         jobs.append(_job(row, name, place))
     return JobLog(

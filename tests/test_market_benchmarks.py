@@ -86,5 +86,5 @@ def test_the_reach_on_ten_clusters() -> None:
     assert all(float(row["kept"]) >= 0.9 and row["worse_off"] == "0" for row in kept)
     assert any("half lent" in row["condition"] for row in kept)
     pool = next(row for row in rows(RESULTS / "market_itp_game.csv") if row["sharing"] == "one pool")
-    assert (pool["coalitions"], pool["shapley_blocked"], pool["not_superadditive"]) == ("1023", "329", "7")
+    assert (pool["coalitions"], pool["shapley_blocked"], pool["not_superadditive"]) == ("1023", "330", "7")
     assert float(pool["simulated_s"]) < 120 and float(pool["least_core_eps"]) < 0

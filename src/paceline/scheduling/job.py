@@ -45,6 +45,7 @@ class Job:
         grace_s: seconds between the warning of a preemption and the loss of the devices. The job works meanwhile.
         topology: domain that must hold all its devices, ``node`` or ``rack``; empty: none is required.
         share: fraction of the device that it needs; below 1 for a job on one device, which others then share.
+        queue: partition of Slurm or queue of Kueue; empty: the default one. ``qos``: quality of service of Slurm.
     """
 
     name: str
@@ -75,6 +76,8 @@ class Job:
     grace_s: float = 0.0
     topology: Topology = ""
     share: float = 1.0
+    queue: str = ""
+    qos: str = ""
 
     def __post_init__(self) -> None:
         if not self.name:

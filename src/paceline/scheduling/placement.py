@@ -12,6 +12,8 @@ from paceline.array_types import Ints
 Placement = tuple[tuple[int, int], ...]
 """Pairs of a node's number and its devices; empty: none."""
 Rule = Literal["most_free", "fewest_nodes", "in_order"]
+Domain = Literal["", "node", "rack"]
+"""Domain that must hold a whole placement; empty: any nodes."""
 
 
 def shape(placement: Placement) -> tuple[int, ...]:
@@ -53,15 +55,18 @@ def _node_by_node(free: Ints, devices: int, pick: Callable[[Ints, int], int]) ->
     return tuple(chosen)
 
 
-def placed(rule: Rule, free: Ints, devices: int, leaf_nodes: int = 0) -> Placement:
+def placed(rule: Rule, free: Ints, devices: int, leaf_nodes: int = 0, domain: Domain = "") -> Placement:
     """Place devices by a rule, in as few racks as possible.
 
     Args:
         leaf_nodes: consecutive nodes of a rack; 0: one rack. If several racks fit, the one with the fewest nodes used is
             chosen, then the one with the fewest free devices.
+        domain: domain that must hold all devices. If none can, the placement is empty.
     """
     place = RULES[rule]
-    if not leaf_nodes or devices <= free.max(initial=0):
+    if domain == "node":
+        return place(np.where(free >= devices, free, 0), devices)
+    if not leaf_nodes or (devices <= free.max(initial=0) and not domain):
         return place(free, devices)
     racks = np.arange(len(free)) // leaf_nodes
     sums = np.bincount(racks, free).astype(np.int64)
@@ -71,6 +76,8 @@ def placed(rule: Rule, free: Ints, devices: int, leaf_nodes: int = 0) -> Placeme
     ]
     if within:
         return min(within, key=lambda of: (len(of[1]), of[0]))[1]
+    if domain:
+        return ()
     fullest = np.argsort(-sums, kind="stable")
     chosen = fullest[: int(np.searchsorted(sums[fullest].cumsum(), devices)) + 1]
     return place(np.where(np.isin(racks, chosen), free, 0), devices)

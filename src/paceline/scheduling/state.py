@@ -12,7 +12,7 @@ import numpy as np
 from paceline.array_types import Array, Ints
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.placement import Rule
+from paceline.scheduling.placement import Placement, Rule
 
 
 class Outlook(Protocol):
@@ -59,6 +59,21 @@ class FixedSpeeds:
         return FixedSpeeds(self.rate[rows], self.left[rows], self.spread[rows])
 
 
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Devices that a preempted job gives back at ``until_s``. ``job``: its index in the state; -1: not among the jobs."""
+
+    placement: Placement
+    type_index: int
+    until_s: float
+    job: int = -1
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return sum(count for _, count in self.placement)
+
+
 @dataclass(frozen=True, kw_only=True)
 class State:
     """State of a cluster at one moment. Arrays have one entry per job, in the order of ``jobs``, which is that of arrival.
@@ -77,6 +92,10 @@ class State:
         memory: ``memory`` of this policy's previous decision; None at first.
         curves: metric of each job so far, oldest first; higher is better. Losses: negative. Empty: no job reports one.
         fixed: rigid jobs whose expected speed never changes, in bulk; None: ask each outlook.
+        held_s: seconds since the present start of each job that holds devices.
+        placements: placement of each job. ``free``: free devices of each node that is up. Empty: unknown.
+        leaving: devices that preempted jobs still hold. They are part of ``capacity`` and no longer of ``jobs``.
+        loads: used fractions of each device that jobs share, by node.
     """
 
     time_s: float
@@ -97,9 +116,14 @@ class State:
     memory: Any = None
     curves: Sequence[Array] = ()
     fixed: FixedSpeeds | None = None
+    held_s: Array = field(default_factory=lambda: np.array(0.0))
+    placements: Sequence[Placement] = ()
+    free: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    leaving: Sequence[Leaving] = ()
+    loads: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("restart_s", "restarting_s"):  # one number stands for every job
+        for name in ("restart_s", "restarting_s", "held_s"):  # one number stands for every job
             value = np.asarray(getattr(self, name), float)
             if value.shape != (len(self.jobs),):
                 object.__setattr__(self, name, np.broadcast_to(value, (len(self.jobs),)))
@@ -125,7 +149,7 @@ class Decision:
         devices: devices of each job; 0: it waits.
         type_index: type of the devices; ignored for jobs that wait.
         order: jobs in the order of placement; None: in order of arrival.
-        rule: rule of placement.
+        rule: rule of placement. ``placements``: placements that the policy chose itself, by job.
         repack: place all jobs again, each on as few nodes as possible, so that jobs may move though they keep their size.
         wake_s: latest time of the next decision.
         holds_until_s: time until which the decision would be the same, unless a job arrives, ends or changes its speed, or a
@@ -138,7 +162,8 @@ class Decision:
     devices: Ints
     type_index: Ints
     order: Sequence[int] | None = None
-    rule: Rule = "most_free"
+    rule: Rule = "fewest_nodes"
+    placements: Mapping[int, Placement] = field(default_factory=dict)
     repack: bool = False
     wake_s: float = math.inf
     holds_until_s: float = -math.inf

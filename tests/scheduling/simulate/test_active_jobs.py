@@ -9,6 +9,7 @@ import pytest
 
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
+from paceline.scheduling.policies.placement_rule import placing
 from paceline.scheduling.policies.serving_order import fifo
 from paceline.scheduling.simulate.active_jobs import ActiveJobs
 from paceline.scheduling.simulate.job_table import DELAY, RESTARTS, SPEED, TO_NEXT
@@ -61,7 +62,7 @@ def test_a_policy_that_gives_what_is_not_free_is_an_error() -> None:
 def test_a_job_that_moves_in_the_same_shape_restarts_only_where_moves_cost(free: bool) -> None:
     """The largest job gets a whole node, so the smallest moves to the other."""
     jobs = active(rigid("a", 100, 1), rigid("b", 100, 3), rigid("c", 100, 4), restart_s=30.0, moves_free=free)
-    jobs.carry_out(gives(1, 3, 0))
+    jobs.carry_out(gives(1, 3, 0, rule="most_free"))
     jobs.pass_to(40.0)
     assert jobs.placements == [((0, 1),), ((1, 3),), ()]
     jobs.carry_out(gives(1, 3, 4, repack=True))
@@ -74,7 +75,7 @@ def test_jobs_on_several_nodes_slow_one_another_where_they_share_one() -> None:
     for devices, end in ((2, 90), (4, 100)):
         jobs = [rigid("a", 90, 6), rigid("b", 90, 6), rigid("c", 90, devices)]
         settings = ClusterSettings(round_s=0, restart_s=0, interference=0.1)
-        schedule = simulated(jobs, fifo, Fleet.named("4x4xT4"), settings)
+        schedule = simulated(jobs, placing(fifo, "most_free"), Fleet.named("4x4xT4"), settings)
         assert ends(schedule) == dict.fromkeys("abc", pytest.approx(end))
 
 

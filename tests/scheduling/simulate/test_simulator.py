@@ -21,7 +21,8 @@ from paceline.scheduling.policies.las import las
 from paceline.scheduling.policies.serving_order import fifo, srtf
 from paceline.scheduling.simulate.metrics import metrics
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
-from paceline.scheduling.simulate.schedule import ClusterSettings
+from paceline.scheduling.simulate.run import DurationRun
+from paceline.scheduling.simulate.schedule import ClusterSettings, RunningJob
 from paceline.scheduling.simulate.simulator import MOST_IDLE, simulate
 from paceline.scheduling.speeds.expected_speed import MeasuredEstimate
 from paceline.scheduling.state import Decision, Policy, State
@@ -275,3 +276,36 @@ def test_progress_tells_the_moment_and_the_jobs_that_ended() -> None:
     jobs: Sequence[Job] = [rigid("a", 10, 8), rigid("b", 10, 8)]
     simulate(jobs, SMALL, fifo, runs(SMALL), FREE, lambda time_s, ended: told.append((time_s, ended)))
     assert told == [(0, 0), (10, 1)]
+
+
+@pytest.mark.parametrize("round_s", [0.0, 60.0])
+def test_a_simulation_starts_from_jobs_that_run(round_s: float) -> None:
+    """At 1,000 s one job has run 600 of its 900 s, one waits, and one comes later."""
+    jobs = [rigid("runs", 900, 6, 300.0), rigid("waits", 100, 8, 500.0), rigid("comes", 50, 2, 1100.0)]
+    schedule = simulate(
+        jobs,
+        SMALL,
+        fifo,
+        lambda job: DurationRun(job, left_s=300.0 if job.name == "runs" else None),
+        ClusterSettings(round_s=round_s, restart_s=0),
+        start_s=1000.0,
+        running={"runs": RunningJob(((0, 4), (1, 2)), 600.0)},
+    )
+    starts = [outcome.start_s for outcome in schedule.outcomes]
+    assert starts == ([400, 1320, 1440] if round_s else [400, 1300, 1400])
+    assert ends(schedule)["runs"] == 1300 and schedule.outcomes[0].device_s == 5400 and schedule.outcomes[0].restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("running", "says"),
+    [
+        ({"b": RunningJob(((0, 1),))}, "has not arrived"),
+        ({"c": RunningJob(((0, 1),))}, "has not arrived"),
+        ({"a": RunningJob(())}, "on nodes"),
+        ({"a": RunningJob(((2, 1),))}, "nodes are 0 to 1"),
+        ({"a": RunningJob(((0, 5),))}, "needs more devices of node 0"),
+    ],
+)
+def test_a_job_that_cannot_run_there_is_refused(running: dict[str, RunningJob], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        simulate([rigid("a", 9), rigid("b", 9, 1, 20.0)], SMALL, fifo, DurationRun, FREE, start_s=10.0, running=running)

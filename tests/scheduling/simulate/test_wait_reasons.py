@@ -31,7 +31,7 @@ def test_a_job_that_waited_for_another() -> None:
 def test_a_job_that_spans_nodes_and_one_that_was_scattered() -> None:
     (ran,) = why(simulated(), "a").stretches
     assert ran.nodes == "n0 x2, n1 x2" and ran.why[-1] == "A node holds fewer than 4, so it is on 2."
-    scattered = simulated(job("x", 0, 1, 50), job("y", 0, 1, 50), job("z", 1, 2, 50))
+    scattered = simulated(job("w", 0, 1, 10), job("x", 0, 1, 50), job("y", 0, 1, 50), job("z", 11, 2, 50))
     (ran,) = why(scattered, "z").stretches
     assert ran.nodes == "n0 x1, n1 x1" and ran.why[-1] == "No single node had 2 free, so it is on 2."
 

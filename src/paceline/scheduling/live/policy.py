@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.array_types import Array, Ints
+from paceline.scheduling.conditions import LIMIT_SLACK_S, decide
 from paceline.scheduling.executors.executor import NodeDevices
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
@@ -16,9 +17,10 @@ from paceline.scheduling.live.journal import LiveRow
 from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.outlook import ReportedOutlook
 from paceline.scheduling.live.runner import Snapshot, Targets
-from paceline.scheduling.placement import RULES, repacked
+from paceline.scheduling.placement import Domain, placed, repacked
 from paceline.scheduling.placement import Placement as Numbered
 from paceline.scheduling.state import Decision, Outlook, Policy, State
+from paceline.units import format_seconds
 
 RESTART_S = 30.0
 
@@ -70,7 +72,8 @@ class LiveAdapter:
             for placed in (live.placed.get(row.name, {}) for row in live.rows)
         ]
         with np.errstate(all="ignore"):
-            decision = self._policy(self._state(live, fleet, number, free))
+            decision = decide(self._policy, self._state(live, fleet, number, free, held))
+        decision = replace(decision, removed={**_past_limit(live.rows), **decision.removed})
         wanted = np.array([_legal(row.launch, int(n)) for row, n in zip(live.rows, decision.devices, strict=True)])
         wanted[list(decision.removed)] = 0
         places: list[Numbered] = [() for _ in live.rows]
@@ -78,8 +81,12 @@ class LiveAdapter:
             mine = np.asarray(decision.type_index) == group
             of_type = np.where(fleet.node_types == group, free, 0)
             of_group = np.where(mine, wanted, 0)
-            placed = repacked(of_type, held, of_group) if decision.repack else _placements(of_type, held, of_group, decision)
-            places = [place or before for place, before in zip(placed, places, strict=True)]
+            of_kind = (
+                repacked(of_type, held, of_group)
+                if decision.repack
+                else _placements(of_type, held, of_group, decision, live.rows)
+            )
+            places = [place or before for place, before in zip(of_kind, places, strict=True)]
         placements = {
             row.name: {names[node]: count for node, count in sorted(place)}
             for row, place in zip(live.rows, places, strict=True)
@@ -88,7 +95,7 @@ class LiveAdapter:
         reasons, removed = ({live.rows[i].name: why for i, why in by.items()} for by in (decision.reasons, decision.removed))
         return Targets(placements, reasons, removed, decision.memory)
 
-    def _state(self, live: Snapshot, fleet: Fleet, number: Mapping[str, int], free: Ints) -> State:
+    def _state(self, live: Snapshot, fleet: Fleet, number: Mapping[str, int], up: Ints, places: Sequence[Numbered]) -> State:
         rows, start_s = live.rows, live.start_s
         held = np.array([sum(live.placed.get(row.name, {}).values()) for row in rows], np.int64)
         on = [fleet.node_types[number[next(iter(live.placed[row.name]))]] if live.placed.get(row.name) else -1 for row in rows]
@@ -102,7 +109,7 @@ class LiveAdapter:
             time_s=live.now_s - start_s,
             round_s=self._round_s,
             fleet=fleet,
-            capacity=np.bincount(fleet.node_types, free, len(fleet.groups)).astype(np.int64),
+            capacity=np.bincount(fleet.node_types, up, len(fleet.groups)).astype(np.int64),
             jobs=jobs,
             arrival_s=np.array([row.arrival_s - start_s for row in rows]),
             requested=np.array([job.devices for job in jobs], np.int64),
@@ -115,6 +122,9 @@ class LiveAdapter:
             restart_s=restarts(live, self._restart_s),
             memory=live.memory,
             curves=[np.array(row.curve) for row in rows],
+            held_s=np.where(held > 0, np.maximum(live.now_s - np.array([row.since for row in rows]), 0.0), 0.0),
+            placements=places,
+            free=_left(up, places),
         )
 
 
@@ -125,7 +135,25 @@ def restarts(live: Snapshot, usual_s: float) -> Array:
     return np.array([usual if row.restart_s is None else row.restart_s for row in live.rows])
 
 
-def _placements(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision) -> list[Numbered]:
+def _left(up: Ints, places: Sequence[Numbered]) -> Ints:
+    """Return the free devices of each node."""
+    left = up.copy()
+    for place in places:
+        for node, count in place:
+            left[node] -= count
+    return np.maximum(left, 0)
+
+
+def _past_limit(rows: Sequence[LiveRow]) -> dict[int, str]:
+    """Return the jobs that have run longer than their limit, with the reason of their end."""
+    limits = {index: row.launch.job.limit_s for index, row in enumerate(rows) if row.launch.job.limit_s}
+    late = {index: limit_s for index, limit_s in limits.items() if rows[index].run_s > limit_s + LIMIT_SLACK_S}
+    return {index: f"it reached its limit of {format_seconds(limit_s)}" for index, limit_s in late.items()}
+
+
+def _placements(
+    free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision, rows: Sequence[LiveRow]
+) -> list[Numbered]:
     """Return placements on these nodes. Jobs that keep their size stay; the others follow in the policy's order."""
     left = free.copy()
     places: list[Numbered] = [
@@ -137,7 +165,10 @@ def _placements(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: De
             left[node] -= count
     for index in decision.order if decision.order is not None else range(len(wanted)):
         if wanted[index] and not places[index]:
-            places[index] = RULES[decision.rule](left, int(wanted[index]))
+            domain: Domain = "node" if rows[index].launch.job.topology == "node" else ""
+            place = decision.placements.get(index, ())
+            free_there = sum(n for _, n in place) == wanted[index] and all(left[node] >= n for node, n in place)
+            places[index] = place if place and free_there else placed(decision.rule, left, int(wanted[index]), domain=domain)
             for node, count in places[index]:
                 left[node] -= count
     return places

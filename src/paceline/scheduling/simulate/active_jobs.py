@@ -12,27 +12,34 @@ from functools import cache
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.scheduling.conditions import LIMIT_SLACK_S, has_conditions, is_protected
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.placement import Placement, placed, repacked, shape
+from paceline.scheduling.shared_devices import SharedDevices
 from paceline.scheduling.simulate.job_table import (
     ARRIVAL,
+    ATTAINED,
     COLUMNS,
     DELAY,
     HELD,
+    LIMIT,
     REQUESTED,
     RESTART,
     RESTARTS,
+    SINCE,
     SLOWED,
     SPEED,
     TO_NEXT,
     TYPE,
     advance,
     crossings,
+    limit_moments,
 )
 from paceline.scheduling.simulate.run import JobRun, Reports, SteadyRun
-from paceline.scheduling.simulate.schedule import ClusterSettings, JobOutcome, Span
-from paceline.scheduling.state import Decision, FixedSpeeds, Outlook
+from paceline.scheduling.simulate.schedule import ClusterSettings, JobOutcome, RunningJob, Span
+from paceline.scheduling.state import Decision, FixedSpeeds, Leaving, Outlook
+from paceline.units import format_seconds
 
 _LATE = 1e-7
 _SPREAD, _KNOWN = range(2)
@@ -49,7 +56,9 @@ class ActiveJobs:
         time_s: seconds since the start of the trace.
         columns: table of ``columns``, one column per job.
         placements: placement of each job; empty: it waits.
-        free: free devices of each node. ``up``: mask of the nodes that are up.
+        free: free devices of each node. ``up``: mask of the nodes that are up. ``shared``: devices that jobs share.
+        leaving: time at which a preempted job gives its devices back, by name.
+        conditioned: True if a job states conditions on its devices.
         ended: number of jobs that ended or were removed.
     """
 
@@ -65,6 +74,10 @@ class ActiveJobs:
         self.placements: list[Placement] = []
         self.columns: Array = np.zeros((len(COLUMNS) + len(fleet.groups), 0))
         self.ended = 0
+        self.shared = SharedDevices()
+        self.leaving: dict[str, float] = {}
+        self.conditioned = False
+        self._limited = False
         self._report = False
         self._learning = 0
         self._fixed: Array = np.zeros((2 + len(fleet.groups), 0))  # spread, 1 if the work is known, speed on each type
@@ -111,6 +124,9 @@ class ActiveJobs:
             fresh[ARRIVAL, index], fresh[REQUESTED, index] = job.arrival_s, job.devices
             fresh[TYPE, index], fresh[TO_NEXT, index] = -1, run.to_next
             fresh[RESTART, index] = self.settings.restart_by_model.get(job.model, self.settings.restart_s)
+            fresh[LIMIT, index] = job.limit_s + LIMIT_SLACK_S if job.limit_s else math.inf
+            self.conditioned = self.conditioned or has_conditions(job)
+            self._limited = self._limited or job.limit_s > 0
         self.columns = np.concatenate([self.columns, fresh], axis=1)
         self._fixed = np.concatenate([self._fixed, speeds], axis=1)
 
@@ -124,6 +140,44 @@ class ActiveJobs:
         ]
         left_s = outlook.seconds_left(int(np.argmax(rates)), job.devices)[job.devices]
         return [outlook.relative_spread(), float(np.isfinite(left_s)), *rates]
+
+    def resume(self, running: Mapping[str, RunningJob]) -> None:
+        """Give jobs that run at the start of the simulation their devices."""
+        for index, job in enumerate(self.jobs):
+            if (at := running.get(job.name)) is None:
+                continue
+            group, run, c = int(self.fleet.node_types[at.placement[0][0]]), self.runs[index], self.columns
+            run.place(self.fleet.groups[group].device, shape(at.placement), self.fleet.crossed(at.placement))
+            c[TYPE, index], c[SPEED, index] = group, run.speed
+            self._hold(index, at.placement)
+            self.outcomes[job.name].spans[-1].start_s = c[SINCE, index] = self.time_s - at.ran_s
+            c[ATTAINED, index], c[len(COLUMNS) + group, index] = at.ran_s * c[HELD, index], at.ran_s
+
+    def next_forced(self) -> float:
+        """Return the time at which a job next reaches its limit or gives back devices after its grace; inf if there is none."""
+        leaves_s = min(self.leaving.values(), default=math.inf)
+        if not self._limited or not self.jobs:
+            return leaves_s
+        return min(leaves_s, float(limit_moments(self.columns, self.time_s).min()))
+
+    def force(self) -> None:
+        """Stop jobs whose grace is over, and end jobs at their limit."""
+        for name in [name for name, until_s in self.leaving.items() if until_s <= self.time_s + _LATE]:
+            self._stop(next(index for index, job in enumerate(self.jobs) if job.name == name))
+        if self._limited:
+            late = limit_moments(self.columns, self.time_s) <= self.time_s + _LATE
+            for index in np.flatnonzero(late)[::-1].tolist():
+                self.remove(index, f"it reached its limit of {format_seconds(self.jobs[index].limit_s)}")
+
+    def leaving_devices(self) -> tuple[Leaving, ...]:
+        """Devices that preempted jobs still hold."""
+        if not self.leaving:
+            return ()
+        return tuple(
+            Leaving(self.placements[index], int(self.columns[TYPE, index]), self.leaving[job.name], index)
+            for index, job in enumerate(self.jobs)
+            if job.name in self.leaving
+        )
 
     def next_crossing(self) -> tuple[float, Array]:
         """Return the time of the first change among the running jobs, and the time of the next change of each job."""
@@ -183,8 +237,10 @@ class ActiveJobs:
 
     def _release(self, index: int) -> None:
         """Free the devices of a job and end its span."""
+        name = self.jobs[index].name
+        self.leaving.pop(name, None)
         for node, count in self.placements[index]:
-            self.free[node] += count
+            self.free[node] += count if self.jobs[index].share == 1 else self.shared.leave(name, node)
         if self.placements[index]:
             self.outcomes[self.jobs[index].name].spans[-1].end_s = self.time_s
         self.placements[index] = ()
@@ -208,10 +264,18 @@ class ActiveJobs:
     def _move(self, decision: Decision, changed: Bools) -> None:
         placements = self._repacked(decision, changed) if decision.repack else {}
         for index in np.flatnonzero(changed & (self.columns[HELD] > 0)).tolist():
-            self._stop(index)
+            self._preempt(index)
         for index in np.flatnonzero(changed).tolist() if decision.order is None else decision.order:
-            if changed[index] and decision.devices[index]:
+            if changed[index] and decision.devices[index] and not self.placements[index]:
                 self._start(int(index), decision, placements.get(int(index)))
+
+    def _preempt(self, index: int) -> None:
+        """Stop a job, or let it leave at the end of its grace."""
+        job = self.jobs[index]
+        if job.grace_s:
+            self.leaving.setdefault(job.name, self.time_s + job.grace_s)
+        else:
+            self._stop(index)
 
     def _repacked(self, decision: Decision, changed: Bools) -> dict[int, Placement]:
         """Return placements after a new placement of all jobs.
@@ -222,9 +286,15 @@ class ActiveJobs:
         for group in range(len(self.fleet.groups)):
             nodes = self.fleet.nodes_of(group)
             indices = np.flatnonzero((decision.devices > 0) & (decision.type_index == group)).tolist()
+            pinned = [index for index in range(len(self.jobs)) if self._is_pinned(index)] if self.conditioned else []
+            indices = [index for index in indices if index not in pinned] if pinned else indices
             here = [self.placements[index] if self.columns[TYPE, index] == group else () for index in indices]
             before = [tuple((node - nodes.start, count) for node, count in placement) for placement in here]
             sizes = np.where(self.up[nodes], self.fleet.node_devices[nodes], 0)
+            for index in pinned:
+                for node, count in self.placements[index]:
+                    if nodes.start <= node < nodes.stop:
+                        sizes[node - nodes.start] -= count
             after = repacked(sizes, before, decision.devices[indices], self.fleet.groups[group].leaf_nodes)
             for index, placement in zip(indices, after, strict=True):
                 placements[index] = tuple((node + nodes.start, count) for node, count in placement)
@@ -240,15 +310,22 @@ class ActiveJobs:
                 changed[index] = True
         return placements
 
+    def _is_pinned(self, index: int) -> bool:
+        """Return whether a job may not move, or needs more than a free place."""
+        job, held_s = self.jobs[index], self.time_s - float(self.columns[SINCE, index])
+        return bool(job.topology or job.share < 1 or job.grace_s or is_protected(job, held_s))
+
     def _equally_fast(self, one: Placement, other: Placement) -> bool:
         """Return whether a job is equally fast on both placements."""
         return shape(one) == shape(other) and self.fleet.crossed(one) == self.fleet.crossed(other)
 
     def _hold(self, index: int, placement: Placement, reason: str = "") -> None:
         """Give these devices to a job."""
+        job = self.jobs[index]
         for node, count in placement:
-            self.free[node] -= count
+            self.free[node] -= count if job.share == 1 else self.shared.join(job.name, node, job.share)
         self.placements[index] = placement
+        self.columns[SINCE, index] = self.time_s
         self.columns[HELD, index] = sum(shape(placement))
         device, run = self.fleet.groups[self.fleet.node_types[placement[0][0]]].device, self.runs[index]
         span = Span(self.time_s, self.time_s, device, placement, run.batch, reason, run.strategy)
@@ -257,10 +334,13 @@ class ActiveJobs:
     def _start(self, index: int, decision: Decision, placement: Placement | None) -> None:
         group, devices = int(decision.type_index[index]), int(decision.devices[index])
         nodes = self.fleet.nodes_of(group)
+        placement = decision.placements.get(index) if placement is None else placement
         if placement is None:
             free = np.where(self.up[nodes], self.free[nodes], 0)
             placement = placed(decision.rule, free, devices, self.fleet.groups[group].leaf_nodes)
             placement = tuple((node + nodes.start, count) for node, count in placement)
+        if not placement and self.leaving:  # it starts when they have left
+            return
         if not placement:
             raise RuntimeError(f"{self.jobs[index].name}: the policy gave {devices} devices that are not free")
         run, c = self.runs[index], self.columns

@@ -8,9 +8,13 @@ import numpy as np
 
 from paceline.array_types import Array
 
-COLUMNS = ("arrival", "requested", "held", "type", "attained", "restarts", "delay", "speed", "to_next", "slowed", "restart")
-"""Rows of the table, which has one column per job. A row for each device type follows, with the seconds on it."""
-(ARRIVAL, REQUESTED, HELD, TYPE, ATTAINED, RESTARTS, DELAY, SPEED, TO_NEXT, SLOWED, RESTART) = range(len(COLUMNS))
+COLUMNS = (
+    *("arrival", "requested", "held", "type", "attained", "restarts", "delay", "speed", "to_next", "slowed", "restart"),
+    *("since", "limit"),
+)
+"""Rows of the table, which has one column per job. ``since`` is the time of the present start, ``limit`` the longest run. A row
+for each device type follows, with the seconds on it."""
+(ARRIVAL, REQUESTED, HELD, TYPE, ATTAINED, RESTARTS, DELAY, SPEED, TO_NEXT, SLOWED, RESTART, SINCE, LIMIT) = range(len(COLUMNS))
 _CELLS = 1 << 18
 """Numbers per batch of rounds that pass together."""
 MOST_ROUNDS = 2_000_000
@@ -46,6 +50,12 @@ def advance_rounds(columns: Array, moments: Array) -> None:
     for first in range(0, len(seconds) if jobs else 0, at_once):
         steps = rates[None] * seconds[first : first + at_once, None, None]
         columns[rows] = np.add.accumulate(np.concatenate([columns[rows][None], steps]))[-1]
+
+
+def limit_moments(columns: Array, time_s: float) -> Array:
+    """Return the time at which each running job reaches its limit. Restarts do not count as running."""
+    ran_s, starts_s = columns[len(COLUMNS) :].sum(axis=0), (columns[RESTARTS] + 1) * columns[RESTART]
+    return np.asarray(np.where(columns[HELD] > 0, time_s + np.maximum(columns[LIMIT] + starts_s - ran_s, 0.0), math.inf))
 
 
 def crossings(columns: Array, time_s: float) -> Array:

@@ -126,7 +126,8 @@ def _held_s(schedule: ClusterSchedule) -> dict[str, float]:
     held = dict.fromkeys(schedule.fleet.types, 0.0)
     for outcome in schedule.outcomes:
         for span in outcome.spans:
-            held[span.device] += (span.end_s - span.start_s) * sum(count for _, count in span.placement)
+            devices = sum(count for _, count in span.placement) * outcome.job.share
+            held[span.device] += (span.end_s - span.start_s) * devices
     return held
 
 

@@ -82,9 +82,10 @@ class SteadyRun:
 class DurationRun(SteadyRun):
     """Run of a rigid job with only a known duration."""
 
-    def __init__(self, job: Job, durations_known: bool = False) -> None:
+    def __init__(self, job: Job, durations_known: bool = False, left_s: float | None = None) -> None:
+        """Create the run of a job. ``left_s``: seconds left of a job that already runs; None: all."""
         self.job = job
-        self.to_next = job.duration_s
+        self.to_next = job.duration_s if left_s is None else left_s
         self.speed = 0.0
         self.finished = False
         self.batch, self.strategy = job.batch, job.strategy

@@ -61,8 +61,17 @@ class JobOutcome:
 
     @property
     def device_s(self) -> float:
-        """Device-seconds that the job held."""
-        return sum((span.end_s - span.start_s) * sum(count for _, count in span.placement) for span in self.spans)
+        """Device-seconds that the job held; fractions of a device count as such."""
+        held_s = sum((span.end_s - span.start_s) * sum(count for _, count in span.placement) for span in self.spans)
+        return held_s * self.job.share
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """Job that runs when a simulation starts. ``placement``: its devices by node. ``ran_s``: seconds since its start."""
+
+    placement: Placement
+    ran_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from paceline.array_types import Array
 from paceline.errors import UserError, shorten
+from paceline.scheduling.conditions import decide
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job, check_names
 from paceline.scheduling.simulate.active_jobs import ActiveJobs
@@ -25,13 +26,14 @@ from paceline.scheduling.simulate.job_table import (
     MOST_ROUNDS,
     REQUESTED,
     RESTARTS,
+    SINCE,
     SPEED,
     TYPE,
     advance_rounds,
 )
-from paceline.scheduling.simulate.oversized_jobs import check_sizes
+from paceline.scheduling.simulate.oversized_jobs import check_running, check_sizes
 from paceline.scheduling.simulate.run import JobRun
-from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome, RunningJob
 from paceline.scheduling.state import Policy, State
 from paceline.units import format_seconds
 
@@ -47,21 +49,31 @@ def simulate(
     runs: Callable[[Job], JobRun],
     settings: ClusterSettings | None = None,
     progress: Callable[[float, int], None] | None = None,
+    *,
+    start_s: float = 0.0,
+    running: Mapping[str, RunningJob] | None = None,
 ) -> ClusterSchedule:
     """Run all jobs to their end.
 
     Args:
-        runs: function that creates the run of a job.
+        runs: function that creates the run of a job. The run of a job that already runs has its remaining work.
         progress: callback that receives the time and the number of jobs that have ended.
+        start_s: time at which the simulation starts. Jobs that arrived before wait then, except those of ``running``.
+        running: jobs that hold devices at the start, by name.
 
     Raises:
-        UserError: two jobs of one name; a rigid job larger than every type it may use; impossible rounds or starts; jobs that
-            the policy never starts although nothing else happens, or moves repeatedly without any work in between.
+        UserError: a running job on devices that are not free; two jobs of one name; a rigid job larger than every type it may
+            use; impossible rounds or starts; jobs that the policy never starts although nothing else happens, or moves
+            repeatedly without any work in between.
     """
     check_names(jobs)
     check_sizes(jobs, fleet)
     _check_times(settings or ClusterSettings())
-    return _Simulation(jobs, fleet, policy, runs, settings or ClusterSettings(), progress).run()
+    simulation = _Simulation(jobs, fleet, policy, runs, settings or ClusterSettings(), progress)
+    if start_s or running:
+        check_running(jobs, fleet, start_s, running or {})
+        simulation.start(start_s, running or {})
+    return simulation.run()
 
 
 def _check_times(settings: ClusterSettings) -> None:
@@ -100,10 +112,17 @@ class _Simulation:
         self.notes: list[tuple[float, str]] = []
         self.wake_s, self.holds_until_s = math.inf, -math.inf
         self.idle = 0
+        self.started = False
+
+    def start(self, start_s: float, running: Mapping[str, RunningJob]) -> None:
+        """Begin at a moment, with jobs that already run."""
+        self.started, self.active.time_s = True, start_s
+        self._arrive()
+        self.active.resume(running)
 
     def run(self) -> ClusterSchedule:
         round_s, active = self.settings.round_s, self.active
-        if self.waiting:
+        if self.waiting and not self.started:
             active.time_s = self._round_at(self.waiting[0].arrival_s) if round_s else self.waiting[0].arrival_s
         while (active.jobs or self.next_arrival < len(self.waiting)) and active.time_s <= self.settings.longest_s:
             self._arrive()
@@ -139,7 +158,8 @@ class _Simulation:
         if not (works or waits):
             return
         crossing = self.active.next_crossing()[0]
-        until = min(arrival, change, self.holds_until_s, crossing - round_s, self.settings.longest_s)
+        forced = self.active.next_forced()
+        until = min(arrival, change, self.holds_until_s, crossing - round_s, forced - round_s, self.settings.longest_s)
         first, last = round(now_s / round_s), math.ceil(min(until / round_s, MOST_ROUNDS)) - 1
         if last <= first or first * round_s != now_s:
             return
@@ -173,7 +193,8 @@ class _Simulation:
     def _next_event(self) -> float:
         """Return the next arrival, outage, wake-up of the policy, or change of a job, if there are no rounds."""
         change = self.fleet.next_change(self.active.time_s)
-        moment = min(self._arrival(), self.wake_s, change, self.active.next_crossing()[0])
+        active = self.active
+        moment = min(self._arrival(), self.wake_s, change, active.next_crossing()[0], active.next_forced())
         if moment == math.inf:
             raise self._never_starts()
         return moment
@@ -202,8 +223,14 @@ class _Simulation:
         """Advance time, with every change of a job until then."""
         while True:
             crossing, moments = self.active.next_crossing()
-            if self.active.pass_to(min(crossing, moment)):
+            forced = self.active.next_forced()
+            if self.active.pass_to(min(crossing, forced, moment)):
                 self.idle = 0
+            if forced < crossing and forced <= moment:
+                self.active.force()
+                if not self.settings.round_s and forced == moment:
+                    return
+                continue
             if crossing > moment:
                 return
             self.active.cross(moments)
@@ -219,7 +246,7 @@ class _Simulation:
         active.refresh()
         state = self._state()
         started = time.perf_counter()
-        decision = self.policy(state)
+        decision = decide(self.policy, state) if active.conditioned or active.leaving else self.policy(state)
         self.decision_s.append(time.perf_counter() - started)
         self.decided.append((active.time_s, len(active.jobs)))
         self.memory, self.wake_s, self.holds_until_s = decision.memory, decision.wake_s, decision.holds_until_s
@@ -254,4 +281,9 @@ class _Simulation:
             memory=self.memory,
             curves=active.curves(),
             fixed=active.fixed,
+            held_s=np.where(c[HELD] > 0, active.time_s - c[SINCE], 0.0),
+            placements=active.placements,
+            free=np.where(active.up, active.free, 0),
+            leaving=active.leaving_devices(),
+            loads=active.shared.loads(),
         )

@@ -23,8 +23,8 @@ from rows import append
 from scipy.stats import spearmanr
 
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.policies.placement_rule import placing
 from paceline.scheduling.policies.registry import POLICIES, policy_named
+from paceline.scheduling.policies.solvers.placement_rule import placing
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.speeds.profiles import read_profiles

@@ -9,8 +9,8 @@ import pytest
 
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.placement_rule import placing
 from paceline.scheduling.policies.serving_order import fifo
+from paceline.scheduling.policies.solvers.placement_rule import placing
 from paceline.scheduling.simulate.active_jobs import ActiveJobs
 from paceline.scheduling.simulate.job_table import DELAY, RESTARTS, SPEED, TO_NEXT
 from paceline.scheduling.simulate.schedule import ClusterSettings, JobOutcome

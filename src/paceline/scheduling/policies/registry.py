@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from paceline.errors import UserError, known_name
 from paceline.scheduling.job import Choice
+from paceline.scheduling.policies.backfill.conservative import conservative
+from paceline.scheduling.policies.backfill.easy import easy, priority
 from paceline.scheduling.policies.critical_first import critical_first
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.drf import drf
@@ -51,6 +53,9 @@ REPLANNED: frozenset[Choice] = frozenset({"devices", "strategy"})
 
 POLICIES: Mapping[str, PolicyEntry] = {
     "fifo": PolicyEntry(fifo, RIGID, "first in, first out", types=True),
+    "easy": PolicyEntry(easy, RIGID, "EASY backfill: Mu'alem and Feitelson, TPDS 2001, section 2", types=True),
+    "conservative": PolicyEntry(conservative, RIGID, "conservative backfill: the same", types=True),
+    "priority": PolicyEntry(priority, RIGID, "preemption by priority, with EASY backfill", types=True),
     "las": PolicyEntry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
     "optimus": PolicyEntry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
     "paceline": PolicyEntry(paceline, ADAPTIVE | REPLANNED, "this package", types=True),

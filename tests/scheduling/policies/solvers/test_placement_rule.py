@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.scheduling.policies.placement_rule import placing
 from paceline.scheduling.policies.serving_order import fifo
+from paceline.scheduling.policies.solvers.placement_rule import placing
 from scheduling_toys import rigid, state
 
 

@@ -1,0 +1,1 @@
+"""Policies of queues with reservations: backfill, and the schedulers Slurm and Kueue."""

@@ -1,0 +1,43 @@
+"""Policies of aggressive backfill (EASY): jobs in order of arrival, and a later one starts early if the first is not delayed.
+
+Lifka, The ANL/IBM SP scheduling system, 1995; Mu'alem and Feitelson, IEEE TPDS 12(6), 2001, section 2. The first waiting job
+has a reservation at the earliest time at which enough devices are expected to be free. Each device type has one reservation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from paceline.scheduling.policies.backfill.plan import BackfillPlan, by_priority
+from paceline.scheduling.state import Decision, State
+
+
+def easy(state: State, preempting: bool = False) -> Decision:
+    """Start jobs by priority and arrival, and give the first that must wait on each type a reservation.
+
+    Args:
+        preempting: let a job take devices from running jobs of lower priority.
+    """
+    plan, order = BackfillPlan(state), by_priority(state).tolist()
+    reserved: set[int] = set()
+    for index in order:
+        if plan.start(index):
+            continue
+        if preempting and _preempt(plan, index) and plan.start(index):
+            continue
+        if len(reserved | plan.closed) < len(state.fleet.groups) and (group := plan.earliest(index)[2]) not in reserved:
+            reserved.add(group)
+            plan.reserve(index)
+    decision = plan.decision(order)
+    return replace(decision, holds_until_s=-math.inf) if preempting else decision
+
+
+def _preempt(plan: BackfillPlan, index: int) -> bool:
+    priority = plan.state.jobs[index].priority
+    return plan.preempt(index, lambda other: plan.state.jobs[other].priority < priority)
+
+
+def priority(state: State) -> Decision:
+    """Serve jobs by priority, and take devices from running jobs of lower priority. Equal ones wait as under ``easy``."""
+    return easy(state, preempting=True)

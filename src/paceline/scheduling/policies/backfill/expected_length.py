@@ -1,0 +1,35 @@
+"""Expected remaining time of jobs: predicted, or as their owners state it."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from paceline.scheduling.state import State
+
+Lengths = Literal["predicted", "stated"]
+"""Source that counts first: the prediction of the work left, or the owner's time limit."""
+OVERDUE_S = 60.0
+"""Remaining time of a job that has run longer than expected."""
+
+
+def expected_seconds(state: State, index: int, group: int, first: Lengths = "predicted") -> float | None:
+    """Return the seconds from a start on a type to the end, its cost included; inf if unknown, None if it cannot run there.
+
+    A prediction of the remaining work comes before the time limit, or after it (``first``), and a stated duration is last.
+    """
+    job, outlook = state.jobs[index], state.outlooks[index]
+    asked, most = int(state.devices[index] or state.requested[index]), outlook.max_devices()
+    if asked > most:
+        return None
+    predicted = float(outlook.seconds_left(group, asked)[asked])
+    if predicted == math.inf:
+        return None
+    ran_s = float(state.run_s[index].sum())
+    limit_s = job.limit_s - ran_s if job.limit_s else math.nan
+    stated_s = job.duration_s - ran_s if job.duration_s else math.nan
+    known = (predicted, limit_s) if first == "predicted" else (limit_s, predicted)
+    left_s = next((seconds for seconds in (*known, stated_s) if not math.isnan(seconds)), math.inf)
+    runs = state.devices[index] > 0
+    start_s = float(state.restarting_s[index] if runs else state.restart_s[index])
+    return max(left_s, OVERDUE_S if runs else 0.0) + start_s if left_s <= 0 else left_s + start_s

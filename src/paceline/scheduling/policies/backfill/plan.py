@@ -1,0 +1,283 @@
+"""Plan of rigid jobs with reservations: which start now, and from when devices are kept for others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.array_types import Ints
+from paceline.scheduling.conditions import is_protected
+from paceline.scheduling.placement import Placement, placed
+from paceline.scheduling.policies.backfill.availability import ROUNDING_S, Availability
+from paceline.scheduling.policies.backfill.expected_length import Lengths, expected_seconds
+from paceline.scheduling.state import Decision, State
+
+MOST_DOMAINS = 8
+"""Most jobs for which one node or rack is kept at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Devices of one node or rack, ``nodes``, that are kept for a job."""
+
+    nodes: slice
+    devices: int
+    start_s: float
+    seconds: float
+
+
+class BackfillPlan:
+    """Plan of one decision. Running jobs keep their devices unless ``preempt`` takes them.
+
+    Attributes:
+        devices, types: as in ``Decision``.
+        starts_s: expected start of each job that starts now or has a reservation, by its index.
+    """
+
+    def __init__(self, state: State, lengths: Lengths = "predicted") -> None:
+        self.state, self.lengths = state, lengths
+        self.devices, self.types = state.devices.copy(), state.type_index.copy()
+        self.starts_s: dict[int, float] = {}
+        self.placements: dict[int, Placement] = {}
+        self.closed: set[int] = set()
+        self._seconds: dict[tuple[int, int], float | None] = {}
+        self._ends_s = np.full(len(state.jobs), math.inf)
+        for index in np.flatnonzero(state.devices).tolist():
+            left_s = self.seconds(index, int(state.type_index[index]))
+            self._ends_s[index] = state.time_s + (math.inf if left_s is None else left_s)
+        self.free = state.free.copy()
+        self._by_node = bool(len(self.free)) and any(job.topology for job in state.jobs)
+        self._kept: list[_Kept] = []
+        self._gone: list[tuple[Placement, float]] = [(leaving.placement, leaving.until_s) for leaving in state.leaving]
+        self.available = [self._availability(group) for group in range(len(state.fleet.groups))]
+
+    def _availability(self, group: int) -> Availability:
+        state = self.state
+        there = np.flatnonzero(state.type_index == group)
+        leaving = [leaving for leaving in state.leaving if leaving.type_index == group]
+        counts = np.array([*state.devices[there].tolist(), *(each.devices for each in leaving)], np.int64)
+        ends_s = np.array([*self._ends_s[there].tolist(), *(each.until_s for each in leaving)])
+        return Availability(state.time_s, int(state.capacity[group]) - int(counts.sum()), ends_s, counts)
+
+    def seconds(self, index: int, group: int) -> float | None:
+        """Return the expected seconds of a job on a type; see ``expected_seconds``."""
+        key = index, group
+        if key not in self._seconds:
+            self._seconds[key] = expected_seconds(self.state, index, group, self.lengths)
+        return self._seconds[key]
+
+    def options(self, index: int, groups: Iterable[int] | None = None) -> list[tuple[float, int]]:
+        """Return the expected seconds and the type of each type that a job may use, the fastest first."""
+        job, fleet = self.state.jobs[index], self.state.fleet
+        legal = [group for group in (range(len(fleet.groups)) if groups is None else groups) if job.may_use(fleet.types[group])]
+        timed = [(seconds, group) for group in legal if (seconds := self.seconds(index, group)) is not None]
+        return sorted(timed)
+
+    def start(self, index: int, groups: Iterable[int] | None = None) -> bool:
+        """Start a job now if no reservation is delayed, on the type where it ends first. Return whether it starts."""
+        asked, now_s = int(self.state.requested[index]), self.state.time_s
+        for seconds, group in self.options(index, groups):
+            if group in self.closed or self.available[group].least(now_s, seconds) < asked:
+                continue
+            if self._by_node and not self._place(index, group, seconds):
+                continue
+            self.devices[index], self.types[index] = asked, group
+            self._ends_s[index] = now_s + seconds
+            self.starts_s[index] = now_s
+            self.available[group].reserve(asked, now_s, seconds)
+            return True
+        return False
+
+    def earliest(self, index: int, groups: Iterable[int] | None = None) -> tuple[float, float, int]:
+        """Return the earliest start of a job, its seconds and its type; the start is inf if no time is known."""
+        asked = int(self.state.requested[index])
+        found = [
+            (self._earliest_on(index, asked, seconds, group)[0], seconds, group)
+            for seconds, group in self.options(index, groups)
+        ]
+        return min(found, default=(math.inf, math.inf, -1))
+
+    def reserve(self, index: int, groups: Iterable[int] | None = None) -> bool:
+        """Keep devices for a job from its earliest start on. Without a known start its types take no further jobs.
+
+        Returns:
+            True if it has a reservation.
+        """
+        start_s, seconds, group = self.earliest(index, groups)
+        asked = int(self.state.requested[index])
+        if start_s == math.inf:
+            self.closed.update(group for _, group in self.options(index, groups))
+            return False
+        nodes = self._earliest_on(index, asked, seconds, group)[1]
+        if nodes is not None:
+            self._kept.append(_Kept(nodes, asked, start_s, seconds))
+        self.available[group].reserve(asked, start_s, seconds)
+        self.starts_s[index] = start_s
+        return True
+
+    def _earliest_on(self, index: int, asked: int, seconds: float, group: int) -> tuple[float, slice | None]:
+        counted_s = self.available[group].earliest(asked, seconds)
+        if not self._by_node or not self.state.jobs[index].topology or len(self._kept) >= MOST_DOMAINS:
+            return counted_s, None
+        best: tuple[float, slice | None] = (math.inf, None)
+        for nodes in self._domains(index, group):
+            start_s = self._within(nodes).earliest(asked, seconds, counted_s)
+            if start_s < best[0]:
+                best = start_s, nodes
+        if best[0] < math.inf and best[0] > counted_s:
+            best = self.available[group].earliest(asked, seconds, best[0]), best[1]
+        return best
+
+    def _domains(self, index: int, group: int) -> list[slice]:
+        """Return the nodes of each node or rack that can hold a job."""
+        fleet, job = self.state.fleet, self.state.jobs[index]
+        there, leaf_nodes = fleet.nodes_of(group), fleet.groups[group].leaf_nodes
+        size = 1 if job.topology == "node" else leaf_nodes or fleet.groups[group].nodes
+        every = [slice(first, min(first + size, there.stop)) for first in range(there.start, there.stop, size)]
+        return [nodes for nodes in every if fleet.node_devices[nodes].sum() >= self.state.requested[index]]
+
+    def _within(self, nodes: slice) -> Availability:
+        """Return the free devices of some nodes over time, without those that are kept."""
+        counts, ends_s = [], []
+        running = [(self._placement(index), self._ends_s[index]) for index in np.flatnonzero(self.devices).tolist()]
+        for placement, end_s in (*running, *self._gone):
+            count = sum(count for node, count in placement if nodes.start <= node < nodes.stop)
+            if count:
+                counts.append(count)
+                ends_s.append(end_s)
+        available = Availability(
+            self.state.time_s, int(self.free[nodes].sum()), np.array(ends_s, float), np.array(counts, np.int64)
+        )
+        for kept in self._kept:
+            if kept.nodes.start < nodes.stop and nodes.start < kept.nodes.stop:
+                available.reserve(kept.devices, kept.start_s, kept.seconds)
+        return available
+
+    def _placement(self, index: int) -> Placement:
+        return self.placements.get(index) or self.state.placements[index]
+
+    def _place(self, index: int, group: int, seconds: float) -> bool:
+        """Place a job that starts now on devices that are not kept for others. Return whether there is a place."""
+        fleet, job, free = self.state.fleet, self.state.jobs[index], self.free.copy()
+        for kept in self._kept:
+            if self.state.time_s + seconds > kept.start_s + ROUNDING_S:
+                spare = max(self._within(kept.nodes).least(self.state.time_s, seconds), 0)
+                _limit(free[kept.nodes], spare)
+        nodes = fleet.nodes_of(group)
+        asked = int(self.state.requested[index])
+        place = placed("fewest_nodes", free[nodes], asked, fleet.groups[group].leaf_nodes, job.topology)
+        if not place:
+            return False
+        self.placements[index] = tuple((node + nodes.start, count) for node, count in place)
+        for node, count in self.placements[index]:
+            self.free[node] -= count
+        return True
+
+    def preempt(self, index: int, lower: Callable[[int], bool], groups: Iterable[int] | None = None) -> bool:
+        """Take devices from running jobs for a waiting one. Return whether enough of them can be taken.
+
+        The least and then the latest started jobs lose their devices, none in vain. If they have a grace, the job gets a
+        reservation at its end.
+
+        Args:
+            lower: function that returns whether a running job may be preempted for it.
+        """
+        state, asked = self.state, int(self.state.requested[index])
+        held = np.flatnonzero((state.devices > 0) & (self.devices > 0)).tolist()
+        legal = [other for other in held if not is_protected(state.jobs[other], float(state.held_s[other])) and lower(other)]
+        legal.sort(key=lambda other: (state.jobs[other].priority, state.held_s[other]))
+        for seconds, group in self.options(index, groups):
+            victims = [other for other in legal if self.types[other] == group]
+            if group in self.closed or not victims:
+                continue
+            domains = self._domains(index, group) if self._by_node and state.jobs[index].topology else [None]
+            for nodes in domains:
+                chosen = self._enough(victims, asked, group, seconds, nodes)
+                if chosen is not None:
+                    for other in chosen:
+                        self._take(other, group)
+                    return True
+        return False
+
+    def _enough(self, victims: Sequence[int], asked: int, group: int, seconds: float, nodes: slice | None) -> list[int] | None:
+        """Return the fewest victims whose devices suffice, in their order; None if all do not suffice."""
+        now_s = self.state.time_s
+        start_s = max((until_s for _, until_s in self._gone), default=now_s)
+        start_s = max(start_s, *(now_s + self.state.jobs[other].grace_s for other in victims))
+
+        def suffices(chosen: Sequence[int]) -> bool:
+            available = self.available[group].copy() if nodes is None else self._within(nodes)
+            for other in chosen:
+                self._give_back(available, other, self._devices_on(other, nodes))
+            return available.least(start_s, seconds) >= asked
+
+        if suffices(()) or not suffices(victims):
+            return None
+        count = next(count for count in range(1, len(victims) + 1) if suffices(victims[:count]))
+        chosen = list(victims[:count])
+        for other in chosen[-2::-1]:
+            fewer = [each for each in chosen if each != other]
+            chosen = fewer if suffices(fewer) else chosen
+        return chosen
+
+    def _devices_on(self, index: int, nodes: slice | None) -> int:
+        if nodes is None:
+            return int(self.devices[index])
+        return sum(count for node, count in self._placement(index) if nodes.start <= node < nodes.stop)
+
+    def _give_back(self, available: Availability, other: int, count: int) -> float:
+        """Add the devices of a running job from the end of its grace to its expected end, and return the first time."""
+        end_s = float(self._ends_s[other])
+        until_s = min(self.state.time_s + self.state.jobs[other].grace_s, end_s)
+        if until_s < end_s and count:
+            available.reserve(-count, until_s, end_s - until_s)
+        return until_s
+
+    def _take(self, other: int, group: int) -> None:
+        """Take the devices of a running job, at the end of its grace."""
+        until_s = self._give_back(self.available[group], other, int(self.devices[other]))
+        placement = self.state.placements[other] if self.state.placements else ()
+        self.devices[other], self.types[other] = 0, -1
+        self._ends_s[other] = math.inf
+        if until_s > self.state.time_s:
+            self._gone.append((placement, until_s))
+        elif len(self.free):
+            for node, taken in placement:
+                self.free[node] += taken
+
+    def decision(self, order: Sequence[int], reasons: Mapping[int, str] | None = None) -> Decision:
+        """Return the decision. ``order``: waiting jobs in the order of service."""
+        waiting = set(order)
+        return Decision(
+            devices=self.devices,
+            type_index=self.types,
+            order=[*order, *(index for index in range(len(self.devices)) if index not in waiting)],
+            placements=self.placements,
+            reasons=dict(reasons or {}),
+            holds_until_s=self.steady_until_s(),
+        )
+
+    def steady_until_s(self) -> float:
+        """Return the time until which the plan is the same without an event: the first expected end."""
+        return float(self._ends_s[self.devices > 0].min(initial=math.inf))
+
+
+def by_priority(state: State) -> Ints:
+    """Return the waiting jobs by priority, and in order of arrival."""
+    waiting = np.flatnonzero(state.devices == 0)
+    priority = np.array([state.jobs[index].priority for index in waiting.tolist()], np.int64)
+    return waiting[np.argsort(-priority, kind="stable")]
+
+
+def _limit(free: Ints, most: int) -> None:
+    """Reduce free devices of nodes to a sum, those of the emptiest nodes last. ``free`` is changed."""
+    excess = int(free.sum()) - most
+    for node in np.argsort(free, kind="stable").tolist():
+        if excess <= 0:
+            return
+        taken = min(int(free[node]), excess)
+        free[node] -= taken
+        excess -= taken

@@ -37,8 +37,8 @@ def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[Launch]
         UserError: a wrong device, network or command of a job.
     """
     from paceline.hardware.catalogue import device, is_device
+    from paceline.scheduling.executors.executor import NamesDevices
     from paceline.scheduling.executors.local import LocalExecutor
-    from paceline.scheduling.executors.slurm import SlurmExecutor
     from paceline.scheduling.live.nodes import LiveNodes
     from paceline.scheduling.live.prediction import LivePredictions
     from paceline.scheduling.live.runner import first_look
@@ -51,8 +51,8 @@ def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[Launch]
         return LiveNodes.named([_probed(o)]) if may_be else LiveNodes()
     own: dict[str, str] = {}
     there = first_look(executor)
-    if isinstance(executor, SlurmExecutor) and o.gpus:
-        own = {node: device(name).name for node, name in executor.gpu_types().items() if is_device(name)}
+    if isinstance(executor, NamesDevices) and (o.gpus or o.resource):
+        own = {node: device(name).name for node, name in executor.device_types().items() if is_device(name)}
     nodes = LiveNodes.named(o.device or (), o.network, own)
     nodes.check_patterns([name for name, _ in there])
     return nodes

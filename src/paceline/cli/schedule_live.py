@@ -1,4 +1,4 @@
-"""``paceline schedule live``: jobs run for real under a policy, on this machine, on Slurm or on Ray.
+"""``paceline schedule live``: jobs run for real under a policy, on this machine, Slurm, Ray or Kubernetes.
 
 The simulator predicts their end times first, with the same predictor and policy.
 """
@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from paceline.scheduling.live.journal import Journal
     from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
-EXECUTORS = ("local", "slurm", "ray")
+EXECUTORS = ("local", "slurm", "ray", "kubernetes")
+KUBERNETES = {
+    "image": ("IMAGE", "container image of the pods, with the programs of the jobs"),
+    "claim": ("NAME:/PATH", "volume claim with the jobs' folders, and its path in pods and here"),
+    "queue": ("NAME", "LocalQueue of Kueue (default: Jobs start without Kueue)"),
+    "resource": ("R", "resource that is a device, such as nvidia.com/mig-1g.5gb (default: nvidia.com/gpu or cpu)"),
+    "namespace": ("NAME", "namespace (default: the context's)"),
+    "context": ("NAME", "context of the kubeconfig (default: the current one)"),
+}
+"""Options of the executor on Kubernetes with metavar and help."""
 STATE = "runs/live"
 LIVE = "example:\n  paceline schedule live examples/jobs.toml --executor local --slots 2 --policy las"
 
@@ -34,10 +43,10 @@ def add_live(live: Parser) -> None:
     """Add the arguments of ``paceline schedule live``."""
     live.runs(_live, LIVE)
     live.add_argument("file", metavar="JOBS.toml", help="a table [[job]] for each job: name, command, arrival, devices")
-    live.add_argument("--executor", metavar="E", required=True, help="what runs them: local, slurm, ray")
+    live.add_argument("--executor", metavar="E", required=True, help="what runs them: local, slurm, ray, kubernetes")
     live.add_argument("--policy", metavar="P", required=True, help="what gives out devices: a policy by name, or even")
     live.add_argument("--slots", metavar="N", type=int, help="with local: devices of this machine")
-    live.add_argument("--gpus", action="store_true", help="with slurm and ray: a device is a GPU, not a CPU")
+    live.add_argument("--gpus", action="store_true", help="not with local: a device is a GPU, not a CPU")
     devices = (
         "device of the nodes, for predictions: A100, NODES=A100 with a pattern such as gpu-*, a probe's FILE.json, or none; "
         "may be repeated (default: local, a probe of this machine; slurm --gpus, what Slurm says)"
@@ -45,6 +54,8 @@ def add_live(live: Parser) -> None:
     live.add_argument("--device", metavar="D", action="append", help=devices)
     live.add_argument("--network", metavar="NAME", default="", help="between nodes, for predictions, such as 100Gb/s")
     live.add_argument("--lab", metavar="NAME", default="", help="with slurm: the lab whose Slurm it is")
+    for option, (metavar, help_text) in KUBERNETES.items():
+        live.add_argument(f"--{option}", metavar=metavar, default="", help=f"with kubernetes: {help_text}")
     live.add_argument("--round", metavar="TIME", default="10s", help="time between decisions (default 10s)")
     restart = "cost of a start before one was measured (default 30s)"
     live.add_argument("--restart", metavar="TIME", default="30s", help=restart)
@@ -124,12 +135,23 @@ def _executor(o: argparse.Namespace, name: str) -> Executor:
     for option, of, is_given in (("--slots", "local", o.slots is not None), ("--lab", "slurm", bool(o.lab))):
         if is_given and name != of:
             raise UserError(f"{option} belongs to {of}, not to {name}", "leave it out")
+    for option in KUBERNETES:
+        if getattr(o, option) and name != "kubernetes":
+            raise UserError(f"--{option} belongs to kubernetes, not to {name}", "leave it out")
     directory = f"{o.state}/jobs"
+    if name == "kubernetes":
+        from paceline.scheduling.executors.kubernetes.executor import KubernetesExecutor
+        from paceline.scheduling.executors.kubernetes.settings import GPU, KubernetesSettings
+
+        claim, _, mount = o.claim.partition(":")
+        stated = {option: getattr(o, option) for option in ("image", "queue", "namespace", "context")}
+        resource = o.resource or (GPU if o.gpus else "cpu")
+        return KubernetesExecutor(directory, KubernetesSettings(claim=claim, mount=mount, resource=resource, **stated))
     if name == "local":
         from paceline.scheduling.executors.local import LocalExecutor
 
         if o.gpus:
-            raise UserError("--gpus belongs to slurm and ray, not to local", "leave it out: local has slots")
+            raise UserError("--gpus belongs to slurm, ray and kubernetes, not to local", "leave it out: local has slots")
         if o.slots is None:
             raise UserError("--slots is missing", "say how many devices this machine has, such as --slots 4")
         return LocalExecutor(directory, o.slots)

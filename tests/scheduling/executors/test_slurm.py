@@ -93,7 +93,7 @@ def test_a_draining_node_counts_with_what_our_jobs_hold(
 
 def test_slurm_names_the_gpus_of_a_node_that_has_one_type(played: Played) -> None:
     played.answer(sinfo="g0|gpu:a100:4(S:0-1)\ng1|gpu:4\ng2|gpu:a100:2,gpu:t4:2\ng3|(null)\ng4|shard:8,gpu:h100:8")
-    assert played.executor.gpu_types() == {"g0": "a100", "g4": "h100"}
+    assert played.executor.device_types() == {"g0": "a100", "g4": "h100"}
 
 
 def test_what_is_asked_is_in_a_form_for_machines(played: Played, tmp_path: Path) -> None:

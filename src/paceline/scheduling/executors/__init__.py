@@ -1,4 +1,4 @@
-"""Executors that run jobs on this machine, Slurm or Ray, and manifests for Kubernetes."""
+"""Executors that run jobs on this machine, Slurm, Ray or Kubernetes."""
 
 from __future__ import annotations
 

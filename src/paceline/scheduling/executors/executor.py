@@ -1,10 +1,10 @@
-"""Interface between the live runner and executors of jobs on this machine, Slurm or Ray. Policies never see it."""
+"""Interface between the live runner and executors of jobs on this machine, Slurm, Ray or Kubernetes. Policies never see it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from paceline.errors import UserError, unknown
 from paceline.scheduling.launch import Launch
@@ -75,6 +75,30 @@ class Executor(Protocol):
 
     def nodes(self) -> Sequence[tuple[str, int]]:
         """Return the nodes that can run jobs now, with all their devices, free or not."""
+
+
+@runtime_checkable
+class NamesDevices(Protocol):
+    """Executor that knows the devices of its nodes."""
+
+    def device_types(self) -> Mapping[str, str]:
+        """Return the device type by node. Nodes whose type is unknown are left out."""
+
+
+@runtime_checkable
+class ChecksJobs(Protocol):
+    """Executor whose jobs run on other machines, so that it checks their folders itself."""
+
+    def check(self, launch: Launch) -> None:
+        """Raise UserError for a job that it cannot run."""
+
+
+@runtime_checkable
+class Watches(Protocol):
+    """Executor that notices changes between two polls."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a change of a job, at most ``seconds``. Return whether there was one."""
 
 
 def check_fits(launch: Launch, placement: NodeDevices, nodes: Sequence[tuple[str, int]]) -> None:

@@ -67,11 +67,12 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """End of a job's command: exit code, whether it had been told to end, and the time (seconds of the epoch)."""
+    """End of a job's command: exit code, whether it had been told to end, the time (seconds of the epoch), and the reason."""
 
     code: int
     told: bool
     at: float
+    reason: str = ""
 
 
 class Records:
@@ -141,10 +142,17 @@ class Records:
         """Return how the command of a job ended; None if it has not ended by itself."""
         path = self.path(name, "end")
         try:
-            told, code = path.read_text().split()
-            return CommandEnd(int(code), told == "1", path.stat().st_mtime)
+            words, _, reason = path.read_text().partition("\n")
+            told, code = words.split()
+            return CommandEnd(int(code), told == "1", path.stat().st_mtime, reason.strip())
         except (OSError, ValueError):
             return None
+
+    def record_end(self, name: str, code: int, told: bool, at_s: float, reason: str = "") -> None:
+        """Write how the command of a job ended, where no script of the job can."""
+        path = self.path(name, "end")
+        self.write(path, f"{int(told)} {code}\n{' '.join(reason.split())}\n")
+        os.utime(path, (at_s, at_s))
 
     def clear_end(self, name: str) -> None:
         """Delete the end of an earlier start."""
@@ -162,8 +170,16 @@ def read_progress(checkpoint: str, before: int = 0) -> dict[str, float]:
         return {}
     try:
         with path.open("rb") as file:
-            items = json.loads(file.read(MOST_PROGRESS)).items()
-    except (OSError, ValueError, AttributeError, RecursionError):
+            return numbers_of(file.read(MOST_PROGRESS))
+    except OSError:
+        return {}
+
+
+def numbers_of(text: bytes | str) -> dict[str, float]:
+    """Return the finite numbers of a JSON object by name. Other values are ignored."""
+    try:
+        items = json.loads(text).items()
+    except (ValueError, AttributeError, RecursionError):
         return {}
     numbers = {str(name): _finite(value) for name, value in items}
     return {name: value for name, value in numbers.items() if value is not None}
@@ -189,9 +205,19 @@ def _finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def ended(record: JobRecord, end: CommandEnd | None, reason: str = "", code: int | None = None) -> Observed:
-    """Return the state of a job without processes. If ``end`` is None, its script was killed too; ``reason`` has details."""
-    progress = record.progress
+def ended(
+    record: JobRecord,
+    end: CommandEnd | None,
+    reason: str = "",
+    code: int | None = None,
+    progress: Mapping[str, float] | None = None,
+) -> Observed:
+    """Return the state of a job without processes. If ``end`` is None, its script was killed too; ``reason`` has details.
+
+    Args:
+        progress: numbers that it reported, if they are not those of ``record``.
+    """
+    progress = record.progress if progress is None else progress
     told = record.stop_since is not None if end is None else end.told
     code = end.code if end is not None else code
     finished = code == 0 and (record.launch.is_paceline or not told)

@@ -98,7 +98,7 @@ class SlurmExecutor:
         """
         return tuple((name, devices) for name, (devices, _) in self._look_at_nodes().items())
 
-    def gpu_types(self) -> dict[str, str]:
+    def device_types(self) -> dict[str, str]:
         """Return the GPU type by node, as Slurm names it. Nodes with no or several types are left out."""
         types: dict[str, str] = {}
         for line in self._slurm_output("sinfo", "--noheader", "-N", "--format=%N|%G").splitlines():

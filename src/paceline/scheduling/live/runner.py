@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import Executor, NodeDevices, Observed, Unavailable
+from paceline.scheduling.executors.executor import ChecksJobs, Executor, NodeDevices, Observed, Unavailable, Watches
 from paceline.scheduling.executors.records import text_of
 from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.journal import REMOVED, Journal, LiveRow, LiveSpan, Report
@@ -92,7 +92,9 @@ def check_start(executor: Executor, jobs: Iterable[Launch], kinds: LiveNodes | N
     """
     every = tuple(jobs)
     for launch in every:
-        if not Path(launch.directory).is_dir():
+        if isinstance(executor, ChecksJobs):
+            executor.check(launch)
+        elif not Path(launch.directory).is_dir():
             raise UserError(f"job {launch.name}: no directory {launch.directory}", "make it, or correct its `directory`")
     nodes = first_look(executor)
     kinds = kinds or LiveNodes()
@@ -138,12 +140,17 @@ class Runner:
         self._memory: Any = facts.get("memory")
 
     def run(self) -> None:
-        """Run rounds until every job is over. Between rounds, waiting jobs start as soon as their devices are free."""
+        """Run rounds until every job is over. Between rounds, waiting jobs start as soon as their devices are free.
+
+        An executor that watches its jobs is also polled after each change, at most every ``FOLLOW_S`` seconds.
+        """
+        watching = self._executor if isinstance(self._executor, Watches) else None
         while self.round():
             until_s = self._clock() + self._round_s
-            while self._moving and until_s - self._clock() > FOLLOW_S:
-                self._sleep(FOLLOW_S)
-                self.round(decide=False)
+            while (left_s := until_s - self._clock()) > FOLLOW_S and (self._moving or watching is not None):
+                if self._moving or watching is None or watching.wait(left_s - FOLLOW_S):
+                    self._sleep(FOLLOW_S)
+                    self.round(decide=False)
             self._sleep(max(until_s - self._clock(), 0.0))
 
     def round(self, decide: bool = True) -> bool:

@@ -15,7 +15,7 @@ from live_jobs import script, training
 from paceline.errors import UserError
 from paceline.scheduling.executors.kubernetes import jobset
 
-SCHEMAS = json.loads((Path(__file__).parents[2] / "data" / "kubernetes" / "schemas.json").read_text())
+SCHEMAS = json.loads((Path(__file__).parents[3] / "data" / "kubernetes" / "schemas.json").read_text())
 TYPES = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list}
 BASE = Path("/data")
 

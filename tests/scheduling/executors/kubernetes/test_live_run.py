@@ -1,0 +1,115 @@
+"""Whole live runs on the fake Kubernetes, whose pods are real processes: the loop, the executor, the pods' script."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("kubernetes", reason="without Kubernetes' Python client")
+
+from kubernetes_worlds import World, make_world
+from live_jobs import training
+from paceline.scheduling.live.journal import Journal
+from paceline.scheduling.live.policy import LiveAdapter
+from paceline.scheduling.live.runner import Runner, Snapshot, Targets
+from paceline.scheduling.policies.las import las
+
+__all__ = ["make_world"]
+Make = Callable[..., World]
+EPOCHS = 12
+
+
+class Grown:
+    """``las`` with a queue of 2 device-seconds, and the devices that it leaves go to the elastic job."""
+
+    def __init__(self) -> None:
+        self._las = LiveAdapter(partial(las, thresholds_s=(2.0,)), 1.0)
+
+    def __call__(self, state: Snapshot) -> Targets:
+        targets = self._las(state)
+        placements = {name: dict(place) for name, place in targets.placements.items()}
+        left = Counter(dict(state.nodes))
+        for place in placements.values():
+            left.subtract(place)
+        if placements.get("j0"):
+            placements["j0"] |= {node: devices for node, devices in left.items() if devices > 0}
+        return replace(targets, placements=placements)
+
+
+def run(world: World, base: Path, faults: Callable[[], None] | None = None) -> list[str]:
+    """Three jobs on two devices under las. Return the events."""
+    said: list[str] = []
+    with Journal(base / "state" / "state.sqlite") as journal, world.alive():
+        began = time.time()
+        for number, most in enumerate((2, 1, 1)):
+            launch = training(base, f"j{number}", EPOCHS, directory=str(base), max_devices=most, grace_s=5.0)
+            journal.add(launch, began + 2.0 * number)
+        runner = Runner(world.executor, journal, Grown(), 1.5, say=said.append)
+        thread = threading.Thread(target=faults, daemon=True) if faults else None
+        if thread is not None:
+            thread.start()
+        runner.run()
+        if thread is not None:
+            thread.join()
+        return said + [f"{name}: {what}" for _, name, what in journal.events()]
+
+
+def check_trained(base: Path) -> None:
+    """Each job has trained all its epochs, each from the checkpoint of the one before."""
+    for number in range(3):
+        epochs = [int(line.split()[0]) for line in (base / f"j{number}" / "epochs").read_text().splitlines()]
+        assert sorted(set(epochs)) == list(range(1, EPOCHS + 1))
+        assert all(after in (before, before + 1) for before, after in pairwise(epochs))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("queue", ["", "team"])
+def test_three_jobs_under_las_with_a_suspend_and_a_resize(make_world: Make, tmp_path: Path, queue: str) -> None:
+    world = make_world({"a": 1, "b": 1}, processes=True, queue=queue)
+    if queue:
+        world.queue({"any": 2})
+    events = run(world, tmp_path)
+    text = "\n".join(events)
+    assert all(any(event.startswith(f"j{n}: done") for event in events) for n in range(3)), text
+    assert "j0: to run on a:1 b:1" in text and "to wait" in text and "stopped on" in text
+    workers = {line.split()[1] for line in (tmp_path / "j0" / "epochs").read_text().splitlines()}
+    assert workers == {"1", "2"}  # it has changed its size
+    check_trained(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_a_server_that_dies_a_watch_that_expires_and_a_pod_that_is_evicted_lose_no_job(
+    make_world: Make, tmp_path: Path
+) -> None:
+    world = make_world({"a": 1, "b": 1}, processes=True)
+
+    def faults() -> None:
+        time.sleep(4.0)
+        world.server.stop()
+        time.sleep(2.0)
+        world.server.start()
+        world.store.compact()
+        time.sleep(2.0)
+        running = [p for p in world.store.list("pods") if p["status"].get("phase") == "Running"]
+        for pod in running[:1]:
+            lost = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "preempted"}
+            head = pod["metadata"]
+            world.store.patch("pods", head["namespace"], head["name"], {"status": {"conditions": [lost]}}, "status")
+            world.store.delete("pods", head["namespace"], head["name"])
+        world.store.compact()
+
+    events = run(world, tmp_path, faults)
+    text = "\n".join(events)
+    assert "no answer, asked again next round" in text
+    assert all(any(event.startswith(f"j{n}: done") for event in events) for n in range(3)), text
+    check_trained(tmp_path)

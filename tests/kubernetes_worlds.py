@@ -12,20 +12,11 @@ from typing import Any
 import pytest
 
 from kubernetes_fake import Controllers, FakeServer, Kubelet, Store
+from kubernetes_nodes import GPU, node
 from paceline.scheduling.executors.executor import Observed
 from paceline.scheduling.executors.kubernetes.executor import KubernetesExecutor
 from paceline.scheduling.executors.kubernetes.settings import KubernetesSettings
 from paceline.scheduling.launch import Launch
-
-GPU = "nvidia.com/gpu"
-
-
-def node(name: str, devices: int, resource: str = GPU, **labels: str) -> dict[str, Any]:
-    """A node that is ready."""
-    marks = {"kubernetes.io/hostname": name, **{key.replace("__", "/").replace("_", "."): v for key, v in labels.items()}}
-    ready = {"type": "Ready", "status": "True"}
-    status = {"allocatable": {resource: str(devices), "cpu": "7910m"}, "conditions": [ready]}
-    return {"metadata": {"name": name, "labels": marks}, "spec": {}, "status": status}
 
 
 class World:

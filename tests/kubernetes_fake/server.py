@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "PATCH":
             if self.headers["Content-Type"] != "application/merge-patch+json":
                 raise Refusal(415, "UnsupportedMediaType", "only merge patches are played")
-            return store.patch(kind, namespace, name, body)
+            return store.patch(kind, namespace, name, body, at["part"] or "")
         if self.command == "DELETE":
             grace = query.get("gracePeriodSeconds")
             store.delete(kind, namespace, name, None if grace is None else int(grace))

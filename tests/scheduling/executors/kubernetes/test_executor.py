@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("kubernetes", reason="without Kubernetes' Python client")
+pytest.importorskip("kubernetes", reason="needs Kubernetes: pip install 'paceline[kubernetes]'")
 
 from kubernetes_fake import Refusal
 from kubernetes_fake.controllers import condition

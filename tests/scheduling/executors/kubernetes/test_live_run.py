@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("kubernetes", reason="without Kubernetes' Python client")
+pytest.importorskip("kubernetes", reason="needs Kubernetes: pip install 'paceline[kubernetes]'")
 
 from kubernetes_worlds import World, make_world
 from live_jobs import training

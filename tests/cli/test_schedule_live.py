@@ -89,9 +89,11 @@ def test_the_second_runner_is_refused(words: list[str], tmp_path: Path, capsys: 
     [
         (["--policy", "lass"], "did you mean las?"),
         (["--policy", "las", "--executor", "slurms"], "unknown executor 'slurms'"),
+        (["--policy", "las", "--executor", "kubernetes"], "--slots belongs to local, not to kubernetes"),
         (["--policy", "las", "--executor", "slurm"], "--slots belongs to local, not to slurm"),
         (["--policy", "las", "--lab", "x"], "--lab belongs to slurm, not to local"),
-        (["--policy", "las", "--gpus"], "--gpus belongs to slurm and ray"),
+        (["--policy", "las", "--gpus"], "--gpus belongs to slurm, ray and kubernetes"),
+        (["--policy", "las", "--image", "i"], "--image belongs to kubernetes, not to local"),
         (["--policy", "las", "--slots", "0"], "0 slots"),
         (
             ["--policy", "even", "--stop-early", "5"],

@@ -21,7 +21,7 @@ def settings(**more: Any) -> KubernetesSettings:
     [
         ({"image": " "}, "no image for the pods; give `image`"),
         ({"claim": ""}, "is not a mounted volume; give `claim`, such as runs:/data"),
-        ({"mount": "data"}, "'runs' at 'data' is not a mounted volume"),
+        ({"mount": "data"}, "'runs:data' is not a mounted volume"),
         ({"queue": "Team_1"}, "`queue` 'Team_1' is not a name on Kubernetes"),
         ({"resource": "nvidia com"}, "'nvidia com' is not a resource"),
     ],

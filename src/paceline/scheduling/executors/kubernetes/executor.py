@@ -5,7 +5,7 @@ them one step, so it can be repeated after any crash.
 
 To stop, a Job is suspended. With Kueue its Workload becomes inactive. Kubernetes sends SIGTERM to its pods and kills them after
 their grace period. A job of another size keeps its Job if its pods keep their number of devices. An elastic job changes its
-size without a stop if its first pods also keep their nodes. Else the Job is deleted and created again.
+size without a stop if its first pods also keep their nodes. Any other change deletes the Job and creates a new one.
 """
 
 from __future__ import annotations

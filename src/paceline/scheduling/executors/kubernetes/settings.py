@@ -52,7 +52,7 @@ class KubernetesSettings:
             raise UserError("no image for the pods", "give `image`, such as registry/name:tag, with the programs of the jobs")
         if not self.claim or not PurePosixPath(self.mount).is_absolute():
             raise UserError(
-                f"{shorten(self.claim or 'nothing')!r} at {shorten(self.mount or 'nowhere')!r} is not a mounted volume",
+                f"{shorten(f'{self.claim}:{self.mount}')!r} is not a mounted volume",
                 "give `claim`, such as runs:/data: a PersistentVolumeClaim for the jobs' folders and its path in pods",
             )
         for option, value in (("queue", self.queue), ("namespace", self.namespace), ("claim", self.claim)):

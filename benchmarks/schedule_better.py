@@ -33,7 +33,7 @@ from schedule_sia import simulated as under_sia
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.paceline import paceline
+from paceline.scheduling.policies.registry import policy_named
 from paceline.scheduling.simulate.compare import difference
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.simulate.run import JobRun
@@ -49,6 +49,8 @@ COLUMNS = (
     "worst_ftf", "unfair_share", "beside", "beside_avg_s", "beside_p99_s", "beside_makespan_s", "difference_s", "low_s",
     "high_s", "ratio", "ratio_low", "ratio_high", "p99_ratio", "published_avg_s", "target_avg_s",
 )  # fmt: skip
+PACELINE = policy_named("paceline").decide
+"""As a user runs it: with ageing, under which no job starves."""
 SPEEDS: Mapping[str, Knowledge] = {"datasheet": "predicted", "own": "online", "true": "measured"}
 FOUR = ("1", "2", "3", "4")
 
@@ -176,7 +178,7 @@ class Pollux:
         runs = pollux_setting.runs_for(
             "paceline", self._fleet, self._profiles, knowledge=knowledge, pool=pool, work_stated=stated
         )
-        return simulate(pollux_setting.jobs_for("paceline", trace.jobs), self._fleet, paceline, runs, ClusterSettings())
+        return simulate(pollux_setting.jobs_for("paceline", trace.jobs), self._fleet, PACELINE, runs, ClusterSettings())
 
     def beside(self, workload: str) -> Times:
         """As published."""
@@ -203,7 +205,7 @@ class Sia:
         fleet = Fleet.named(self._cluster)
         jobs = sia_jobs(self._data, f"{self._set}/{workload}", "paceline")
         runs = self._runs(fleet, knowledge, stated)
-        return simulate(jobs, fleet, paceline, runs, sia_setting.settings())
+        return simulate(jobs, fleet, PACELINE, runs, sia_setting.settings())
 
     def _runs(self, fleet: Fleet, knowledge: Knowledge, stated: bool) -> Callable[[Job], JobRun]:
         pool = sia_setting.predicted(fleet, self._profiles) if knowledge == "predicted" else None
@@ -234,7 +236,7 @@ class Sia:
                 runs[part] = self._runs(part, "predicted", stated=True)
             return runs[part](job)
 
-        alone_s = alone_under(paceline, alone, schedule.fleet, sia_setting.settings())
+        alone_s = alone_under(PACELINE, alone, schedule.fleet, sia_setting.settings())
         return finish_time_fairness(schedule, alone_s).ratio
 
 

@@ -1,9 +1,12 @@
 """Policies in Pollux's setting (OSDI 2021, section 5.3): 16 nodes of four T4, TunedJobs, rounds of 60 s, restarts of 30 s.
 
     python benchmarks/schedule_pollux.py --data ../shared/data --out benchmarks/results/schedule_pollux.csv --part fidelity
+    ... --part usual      what users get: jobs age, and placement is best fit; also policies without a published row
     ... --part error      average completion of every policy against the error of speeds, and of the work left
     ... --part profiles   every step profiled beforehand, what each job saw of itself, and no profile but a datasheet
 
+``fidelity`` is by the rules of the authors: no job ages, and the simulators of las and optimus fill the node with the most free
+devices first. The other parts have the policies of the registry, as the command runs them.
 ``schedule_better.py`` has paceline beside the published policy.
 ``ratio`` and ``rank_correlation`` are against the published completion of each job in ``reference_pollux_jct.csv``.
 """
@@ -23,11 +26,15 @@ from rows import append
 from scipy.stats import spearmanr
 
 from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.policies.goodput import goodput
+from paceline.scheduling.policies.las import las
+from paceline.scheduling.policies.optimus import optimus
 from paceline.scheduling.policies.registry import POLICIES, policy_named
 from paceline.scheduling.policies.solvers.placement_rule import placing
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.speeds.profiles import read_profiles
+from paceline.scheduling.state import Policy
 from paceline.scheduling.traces.reader import read_trace
 
 COLUMNS = (
@@ -35,13 +42,19 @@ COLUMNS = (
     "p99_jct_s", "makespan_s", "restarts_per_job", "published_policy", "published_avg_s", "published_p99_s", "ratio",
     "p99_ratio", "rank_correlation",
 )  # fmt: skip
-PARTS = ("fidelity", "error", "profiles")
+PARTS = ("fidelity", "usual", "error", "profiles")
 PUBLISHED = {"las": "tiresias", "optimus": "optimus"}
+"""Policies of ``reference_pollux_jct.csv``, where that is not ``pollux``."""
+AUTHORS: Mapping[str, Policy] = {
+    "las": placing(las, "most_free"),
+    "optimus": placing(optimus, "most_free"),
+    "goodput": goodput,
+}
+"""Policies by the rules of their authors: no ageing, and two fill the node with the most free devices first."""
+USUAL = (*AUTHORS, "max_min", "finish_time_fairness", "fifo", "easy", "conservative")
 ERRORS = (0.0, 0.05, 0.1, 0.2, 0.4)
 ROUNDS_S = dict.fromkeys(("max_min", "finish_time_fairness", "makespan", "max_throughput"), 360.0)
 """Of policies that share time (Gavel, OSDI 2020, section 5)."""
-AS_PUBLISHED = ("las", "optimus")
-"""Policies whose published simulators fill the node with the most free devices first."""
 WITHOUT = {"cost", "deadline", "edf"}
 """They ask for prices of several types and for deadlines."""
 
@@ -49,7 +62,10 @@ WITHOUT = {"cost", "deadline", "edf"}
 def cases(part: str) -> Iterator[dict[str, Any]]:
     """What is run for each load and workload."""
     if part == "fidelity":
-        for policy in ("las", "optimus", "goodput"):
+        for policy in AUTHORS:
+            yield {"policy": policy}
+    elif part == "usual":
+        for policy in USUAL:
             yield {"policy": policy}
     elif part == "error":
         for policy in POLICIES:
@@ -85,13 +101,12 @@ def main() -> None:
                 if options.policies and policy not in options.policies.split(","):
                     continue
                 runs = runs_for(policy, fleet, profiles, pool=known.pool(profiles), seed=options.seed, **beliefs)
-                decide = policy_named(policy).decide
                 schedule = simulate(
                     jobs_for(policy, trace.jobs),
                     fleet,
-                    placing(decide, "most_free") if policy in AS_PUBLISHED else decide,
+                    deciding(policy, options.part),
                     runs,
-                    ClusterSettings(round_s=ROUNDS_S.get(policy, 60.0)),
+                    ClusterSettings(round_s=60.0 if options.part == "usual" else ROUNDS_S.get(policy, 60.0)),
                 )
                 jcts = {outcome.job.name: outcome.jct_s for outcome in schedule.outcomes}
                 reference = published.get((PUBLISHED.get(policy, "pollux"), load, workload), {})
@@ -114,6 +129,11 @@ def main() -> None:
                 }
                 append(options.out, COLUMNS, row)
                 print({name: row[name] for name in COLUMNS if name in row}, file=sys.stderr, flush=True)
+
+
+def deciding(name: str, part: str) -> Policy:
+    """The policy by the rules of its authors, or as the command runs it."""
+    return AUTHORS[name] if part == "fidelity" else policy_named(name).decide
 
 
 def figures(jcts: Mapping[str, float]) -> dict[str, float]:

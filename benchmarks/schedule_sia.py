@@ -26,6 +26,8 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.most_progress import max_throughput
 from paceline.scheduling.policies.registry import POLICIES, RIGID
+from paceline.scheduling.policies.sia import sia
+from paceline.scheduling.policies.solvers.placement_rule import placing
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.simulate.run import JobRun
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
@@ -39,6 +41,8 @@ COLUMNS = (
     *("cluster", "workload", "policy", *FIGURES, "device_h_per_job", "worst_ftf", "unfair_share", "decision_ms", "run_s"),
     *(f"published_{name}" for name in FIGURES),
 )
+AUTHORS: Mapping[str, Policy] = {"sia": sia}
+"""Policies by the rules of their authors."""
 WORKLOADS = [*(f"philly/{n}" for n in range(1, 5)), *(f"saturn/{n}" for n in range(1, 6)), "newtrace/1"]
 
 
@@ -48,7 +52,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=shared / "data")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=WORKLOADS)
-    parser.add_argument("--policies", nargs="+", default=["sia", "gavel"])
+    parser.add_argument("--policies", nargs="+", default=["sia", "gavel"], choices=[*AUTHORS, "gavel"])
     parser.add_argument("--clusters", nargs="+", default=[sia_setting.CLUSTER])
     parser.add_argument("--fairness", action="store_true", help="simulate each job alone, too: minutes")
     options = parser.parse_args()
@@ -95,9 +99,12 @@ def simulated(
 
 
 def deciding(policy: str) -> tuple[Policy, ClusterSettings]:
-    """``gavel`` is the largest throughput in rounds of 360 s, each device in order; the others are of the registry."""
+    """``gavel`` is the largest throughput in rounds of 360 s, each device in order.
+
+    The others are as published: no job ages, and the node with the most free devices is filled first.
+    """
     if policy != "gavel":
-        return POLICIES[policy].decide, sia_setting.settings()
+        return placing(AUTHORS[policy], "most_free"), sia_setting.settings()
     decide = partial(max_throughput, sharing=sia_setting.GAVEL)
     return lambda state: replace(decide(state), rule="in_order"), sia_setting.settings(360.0)
 

@@ -59,7 +59,7 @@ def test_pollux_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_part_names_policies_that_exist() -> None:
-    for part in ("fidelity", "better", "error", "profiles"):
+    for part in schedule_pollux.PARTS:
         assert {case["policy"] for case in schedule_pollux.cases(part)} <= POLICIES.keys()
 
 
@@ -70,6 +70,7 @@ def test_the_docs_tables_are_those_of_the_rows() -> None:
     tables = [
         schedule_summary.targets(results),
         schedule_summary.better(better),
+        schedule_summary.usual(measured),
         *(schedule_summary.errors(measured, kind) for kind in schedule_summary.KINDS),
     ]
     lines = "\n".join(tables).splitlines()

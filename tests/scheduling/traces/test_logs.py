@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.scheduling.traces.content import JobFile
@@ -383,6 +385,62 @@ def test_what_is_published_or_printed_is_read(case: Case) -> None:
     told = {row.name: row.reason for row in trace.skipped}
     assert told.keys() == case.skipped.keys() and all(told[name].startswith(case.skipped[name]) for name in told)
     assert trace.rows == len(trace.jobs) + len(trace.skipped)
+
+
+COLUMNS = {
+    "JobID": "7",
+    "JobName": "a b",
+    "User": "ann",
+    "Account": "lab",
+    "Submit": f"{DAY}08:00:00",
+    "Start": f"{DAY}08:05:00",
+    "End": f"{DAY}09:05:00",
+    "Elapsed": "01:00:00",
+    "Timelimit": "2-00:00:00",
+    "State": "COMPLETED",
+    "AllocTRES": "cpu=8,gres/gpu:a100=4,gres/gpu=4",
+    "ReqTRES": "cpu=8,gres/gpu=4",
+    "NodeList": "n[1-2]",
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.permutations(list(COLUMNS)), st.integers(0, 5), st.sampled_from(("", "|")), st.booleans())
+def test_columns_may_come_in_any_order(order: list[str], left_out: int, end: str, plain: bool) -> None:
+    gone = {"JobName", "User", "Account", "Elapsed", "ReqTRES", "NodeList"}
+    names = [name for name in order if name not in gone or left_out]
+    values = [COLUMNS[name] for name in names]
+    if plain and not end:
+        widths = [max(map(len, pair)) for pair in zip(names, values, strict=True)]
+        lines = [" ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in (names, values)]
+        text = "\n".join((lines[0], " ".join("-" * width for width in widths), lines[1]))
+    else:
+        text = "\n".join("|".join(row) + end for row in (names, values))
+    (job,) = parse_log(JobFile.of(text, "f")).jobs
+    assert (job.name, job.run_s, job.wait_s, job.limit_s, job.devices, job.device_types) == (
+        "7",
+        3600,
+        300,
+        172800,
+        4,
+        ("a100",),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(list(CASES)),
+    st.integers(0, 10**6),
+    st.integers(0, 12),
+    st.sampled_from(("", "|", ",", '"', "\n", "x", "{", "9" * 30)),
+)
+def test_damage_is_skipped_or_one_line(name: str, at: int, gone: int, new: str) -> None:
+    text = CASES[name].text
+    at %= len(text)
+    try:
+        trace_of_log(parse_log(JobFile.of(text[:at] + new + text[at + gone :], "f")))
+    except UserError as error:
+        assert "\n" not in str(error)
 
 
 def test_the_rest_of_a_job_is_kept() -> None:

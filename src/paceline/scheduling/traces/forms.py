@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paceline.csv_rows import Row
 from paceline.scheduling.traces import published, user_csv
 from paceline.scheduling.traces.content import JobFile, TextTable
-from paceline.scheduling.traces.logs import datacenter, kubernetes, philly, ray_jobs, slurm_json, slurm_text, swf
+from paceline.scheduling.traces.logs import datacenter, kueue, philly, ray_jobs, slurm_json, slurm_text, swf, volcano
 from paceline.scheduling.traces.logs.slurm_columns import SACCT, SQUEUE, SQUEUE_WORDS, fit, known_words
 from paceline.scheduling.traces.record import JobLog
 from paceline.scheduling.traces.trace import Trace
@@ -105,16 +105,16 @@ FORMS: tuple[TraceForm, ...] = (
     TraceForm(
         "kueue",
         "workloads and queues of Kueue",
-        kubernetes.COMMAND,
-        log=kubernetes.read_kueue,
-        fits=_objects(kubernetes.is_kueue),
+        kueue.COMMAND,
+        log=kueue.read_kueue,
+        fits=_objects(kueue.is_kueue),
     ),
     TraceForm(
         "volcano",
         "jobs, pod groups and queues of Volcano",
-        kubernetes.VOLCANO_COMMAND,
-        log=kubernetes.read_volcano,
-        fits=_objects(kubernetes.is_volcano),
+        volcano.COMMAND,
+        log=volcano.read_volcano,
+        fits=_objects(volcano.is_volcano),
     ),
     TraceForm("ray", "Ray's list of jobs", ray_jobs.COMMAND, log=ray_jobs.read_ray, fits=_objects(ray_jobs.is_ray)),
     TraceForm(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 _ENTRY = re.compile(
     r"^(?:gres[/:])?(?P<name>[A-Za-z][\w.-]*|7696487)(?:[:](?P<type>[^=:(]*[A-Za-z_][^=:(]*))?(?:[=:](?P<count>\d+)(?P<unit>[KMGT]?))?"
@@ -19,6 +20,7 @@ _ENTRY = re.compile(
 _GPU = frozenset({"gpu", "7696487"})
 """Names of GPUs. The number is the id of ``gpu``, its letters as an integer, which old releases print."""
 _SLICE = re.compile(r"(?:^|[_\-.: ])(?P<profile>(?P<slices>\d)g\.(?P<memory>\d+)gb)(?P<media>\+me|\.me)?", re.IGNORECASE)
+_LONGEST_ENTRY = 200
 _MPS_OF_DEVICE = 100
 """Shares of MPS of one GPU, unless a cluster configures another number (gres.html, "MPS Management")."""
 SLICE_SHARES = {1: Fraction(1, 7), 2: Fraction(2, 7), 3: Fraction(1, 2), 4: Fraction(4, 7), 7: Fraction(1)}
@@ -59,7 +61,8 @@ def split_slice(text: str) -> tuple[str, str, float]:
 _A30 = frozenset({"1g.6gb", "2g.12gb", "4g.24gb"})
 
 
-def held_devices(text: str) -> tuple[list[Held], str]:
+@lru_cache(maxsize=4096)
+def held_devices(text: str) -> tuple[tuple[Held, ...], str]:
     """Parse a list of TRES or GRES. Returns the GPUs, and a remark if they cannot be told.
 
     A remark is ``shards`` for shards, whose number a GPU the text does not say, or ``cut off`` for a shortened column.
@@ -86,7 +89,7 @@ def held_devices(text: str) -> tuple[list[Held], str]:
             typed.append(Held(whole, found["type"] or "", count / _MPS_OF_DEVICE / whole))
     named = [each for each in typed if each.count]
     rest = total - sum(each.count for each in named)
-    held = [*named, *([Held(rest)] if rest > 0 else [])]
+    held = (*named, *([Held(rest)] if rest > 0 else []))
     return held, ("" if held else "cut off" if cut else remark)
 
 
@@ -96,5 +99,11 @@ def tres_text(entries: Iterable[tuple[str, str, float]]) -> str:
 
 
 def _entries(text: str) -> list[str]:
-    """Split at commas outside of brackets: ``gpu:4(IDX:0,2)`` is one entry."""
-    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+    """Split at commas outside of brackets: ``gpu:4(IDX:0,2)`` is one entry. Longer ones than an entry can be are left out."""
+    entries, start, depth = [], 0, 0
+    for at, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and depth <= 0:
+            entries.append(text[start:at].strip())
+            start, depth = at + 1, 0
+    return [entry for entry in (*entries, text[start:].strip()) if entry and len(entry) <= _LONGEST_ENTRY]

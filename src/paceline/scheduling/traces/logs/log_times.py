@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 NEVER = frozenset({"", "unknown", "none", "n/a", "na", "nan", "null", "(null)", "invalid", "-1"})
 """Words for a time that never happened, in any case."""
@@ -46,6 +47,7 @@ def is_wall_clock(text: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=4096)
 def parse_duration(text: str) -> float:
     """Return the seconds of Slurm's ``[days-]hours:minutes:seconds`` or ``minutes:seconds``; NaN if none.
 

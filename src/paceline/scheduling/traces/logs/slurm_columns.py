@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 SACCT = "sacct -a -X -P --format=JobID,User,Account,Partition,Submit,Eligible,Start,End,Timelimit,State,AllocTRES"
 """Command whose output says all that a simulation reads."""
@@ -162,6 +163,7 @@ WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV
 RUNNING = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT"})
 
 
+@lru_cache(maxsize=4096)
 def state_word(text: str) -> str:
     """Return the long name of a state: ``CANCELLED`` for ``CANCELLED by 1000``, ``CA`` and ``4``."""
     word = text.split(" ")[0].rstrip("+").upper()

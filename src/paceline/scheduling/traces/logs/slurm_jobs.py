@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from paceline.scheduling.traces.logs.gres import Held, held_devices
 from paceline.scheduling.traces.logs.log_times import NEVER, after_clock_change, parse_duration, parse_minutes, parse_time
@@ -94,7 +94,7 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
     )
 
 
-_PARSERS = {
+_PARSERS: Mapping[str, Callable[[str], float]] = {
     **dict.fromkeys(("submit", "eligible", "start", "end"), parse_time),
     **dict.fromkeys(("elapsed", "planned", "limit"), parse_duration),
     "elapsed_s": lambda text: math.nan if text.strip().casefold() in NEVER else float(text),
@@ -143,7 +143,7 @@ def _state(status: str, start: float, end: float) -> JobState:
     return "ended" if not math.isnan(end) else "running" if not math.isnan(start) else "waiting"
 
 
-def _held(cells: Cells) -> tuple[list[Held], str]:
+def _held(cells: Cells) -> tuple[Sequence[Held], str]:
     """Return the devices of the first field that names GPUs, and why they are unknown."""
     nodes, tasks = max(_whole(cells.get("nodes", "")), 1), max(_whole(cells.get("tasks", "")), 1)
     times = {**dict.fromkeys(_TOTAL, 1), **dict.fromkeys(_PER_NODE, nodes), "task_tres": tasks}
@@ -154,6 +154,8 @@ def _held(cells: Cells) -> tuple[list[Held], str]:
             continue
         held, remark = held_devices(text)
         if held:
+            if factor == 1:
+                return held, ""
             return [Held(each.count * factor, each.device_type, each.share, each.profile) for each in held], ""
         remarks.append(remark)
     return [], next((REMARKS[remark] for remark in remarks if remark), "")

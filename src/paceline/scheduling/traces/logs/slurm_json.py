@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +51,7 @@ def _read(source: JobFile, form: str, cells_of: Any) -> JobLog:
         is_job = isinstance(job, Mapping)
         made.append(slurm_job(cells_of(job), place) if is_job else SkippedRow(place, "", "were no job"))
     moment = number_of(root.get("last_update"))
-    return JobLog.of(made, form=form, file=source.name, moment_s=float(moment) if moment else float("nan"))
+    return JobLog.of(made, form=form, file=source.name, moment_s=float(moment) if moment.isdecimal() else math.nan)
 
 
 def number_of(value: Any) -> str:

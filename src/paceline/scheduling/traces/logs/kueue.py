@@ -1,0 +1,132 @@
+"""Reader of Kueue: its workloads, and the quotas of its queues (apis/kueue/v1beta1 and v1beta2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from paceline.scheduling.traces.content import JobFile, texts
+from paceline.scheduling.traces.logs.kubernetes import (
+    Condition,
+    PodDevices,
+    Value,
+    condition,
+    devices_in,
+    devices_of_pod,
+    has_group,
+    kinds_of,
+    labelled_type,
+    made_of,
+    name_of,
+    number,
+    owner_of,
+    path_of,
+    table,
+)
+from paceline.scheduling.traces.logs.log_times import parse_time
+from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob, QueueQuota
+
+GROUP = "kueue.x-k8s.io/"
+COMMAND = "kubectl get workloads,localqueues,clusterqueues,resourceflavors -A -o yaml"
+"""Command whose output says all that is read of Kueue."""
+
+
+def is_kueue(objects: Sequence[Any]) -> bool:
+    """Return whether some object is one of Kueue."""
+    return has_group(objects, GROUP)
+
+
+def read_kueue(source: JobFile) -> JobLog:
+    """Read the workloads of Kueue, and the quotas of its queues where they are in the file."""
+    kinds = kinds_of(source, GROUP)
+    found = kinds.get("ResourceFlavor", ())
+    flavors = {name_of(item): labelled_type(table(item, "spec", "nodeLabels")) for _, item in found}
+    local = {path_of(item): texts(item, "spec", "clusterQueue") for _, item in kinds.get("LocalQueue", ())}
+    jobs, skipped = made_of(kinds, {"Workload": lambda item, place: [_workload(item, place, flavors, local)]})
+    quotas, wrong = made_of(kinds, {"ClusterQueue": lambda item, _: list(_cluster_queue(item, flavors, local))})
+    return JobLog.of(jobs, (*skipped, *wrong), form="kueue", file=source.name, quotas=tuple(quotas))
+
+
+def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mapping[str, str]) -> LoggedJob:
+    spec, status = table(item, "spec"), table(item, "status")
+    space = texts(item, "metadata", "namespace")
+    assigned = {texts(each, "name") or "main": each for each in table(status, "admission").get("podSetAssignments") or ()}
+    total, types, pods, command = PodDevices(), [], 0, ""
+    topology: Literal["", "node", "rack"] = ""
+    for pod_set in spec.get("podSets") or ():
+        own, named, words = devices_of_pod(table(pod_set, "template"))
+        assignment = assigned.get(texts(pod_set, "name") or "main", {})
+        count = int(number(texts(assignment, "count") or texts(pod_set, "count"), 1.0))
+        total = PodDevices(total.count + count * own.count, own.share, own.profile) if own.count else total
+        pods += count if own.count else 0
+        command = command or words
+        flavor = texts(assignment, "flavors", own.name) if own.name else ""
+        if own.count:
+            types.append(named or flavors.get(flavor, "") or flavor)
+        topology = topology or _topology(texts(pod_set, "topologyRequest", "required"))
+    finished, admitted = condition(status, "Finished"), condition(status, "Admitted")
+    reserved = condition(status, "QuotaReserved")
+    start, end = admitted.at if admitted.holds else math.nan, finished.at if finished.holds else math.nan
+    state: JobState = "ended" if finished.holds else "running" if admitted.holds else "waiting"
+    inactive = texts(spec, "active") == "False"
+    reason = "Deactivated" if inactive else reserved.message or reserved.reason
+    queue = texts(spec, "queueName")
+    named_types = tuple(dict.fromkeys(name for name in types if name))
+    return LoggedJob(
+        name=f"{space}/{name_of(item)}" if space else name_of(item),
+        title=owner_of(item),
+        state=state,
+        status=_status(finished, admitted, reserved),
+        submit_s=parse_time(texts(item, "metadata", "creationTimestamp")),
+        start_s=start,
+        end_s=end,
+        run_s=end - start,
+        limit_s=number(texts(spec, "maximumExecutionTimeSeconds"), 0.0),
+        devices=total.count,
+        device_types=named_types if len(named_types) == 1 else (),
+        share=total.share,
+        profile=total.profile,
+        nodes=pods,
+        priority=number(texts(spec, "priority"), 0.0),
+        topology=topology,
+        user=space,
+        account=texts(status, "admission", "clusterQueue") or local.get(f"{space}/{queue}", ""),
+        queue=queue,
+        reason=reason if state == "waiting" else "",
+        command=command,
+        place=place,
+    )
+
+
+def _status(finished: Condition, admitted: Condition, reserved: Condition) -> str:
+    if finished.holds:
+        return finished.reason or "Finished"
+    return "Admitted" if admitted.holds else "QuotaReserved" if reserved.holds else "Pending"
+
+
+def _cluster_queue(item: Value, flavors: Mapping[str, str], local: Mapping[str, str]) -> Iterator[QueueQuota]:
+    """Yield the quotas of devices of a cluster queue, one for each flavor."""
+    spec = table(item, "spec")
+    weight = number(texts(spec, "fairSharing", "weight"), 1.0)
+    for group in spec.get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            for resource in flavor.get("resources") or ():
+                found = devices_in({texts(resource, "name"): 1})
+                if found.count:
+                    name = texts(flavor, "name")
+                    yield QueueQuota(
+                        name=name_of(item),
+                        cohort=texts(spec, "cohortName") or texts(spec, "cohort"),
+                        device_type=flavors.get(name, "") or name,
+                        devices=number(texts(resource, "nominalQuota"), 0.0),
+                        borrowing=number(texts(resource, "borrowingLimit"), math.inf),
+                        lending=number(texts(resource, "lendingLimit"), math.inf),
+                        weight=weight,
+                        local=tuple(path for path, queue in local.items() if queue == name_of(item)),
+                    )
+
+
+def _topology(level: str) -> Literal["", "node", "rack"]:
+    """Return the domain of a required level of topology. Every level above the node counts as a rack."""
+    return "" if not level else "node" if level == "kubernetes.io/hostname" else "rack"

@@ -144,6 +144,7 @@ class Condition:
 
 
 def condition(status: Value, kind: str) -> Condition:
+    """Return the condition of a kind; one that does not hold if the object lacks it."""
     for each in status.get("conditions") or ():
         if isinstance(each, Mapping) and each.get("type") == kind:
             at = parse_time(texts(each, "lastTransitionTime") or texts(each, "transitionTime"))
@@ -167,10 +168,12 @@ def table(value: Value, *keys: str) -> Value:
 
 
 def name_of(item: Value) -> str:
+    """Return the name of an object."""
     return texts(item, "metadata", "name")
 
 
 def path_of(item: Value) -> str:
+    """Return ``namespace/name``, or the name of an object outside of namespaces."""
     space = texts(item, "metadata", "namespace")
     return f"{space}/{name_of(item)}" if space else name_of(item)
 

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 
 from cluster_states import ELASTIC
 from paceline.array_types import Ints
+from paceline.scheduling import placement as placements
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.placement import Placement, in_order, racks_of, repacked
+from paceline.scheduling.policies.paceline import paceline
+from paceline.scheduling.simulate import active_jobs
 from paceline.scheduling.simulate.run import DurationRun
-from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.state import Decision, State
 
@@ -110,6 +113,36 @@ def test_nobody_moves_unless_it_gains_or_another_needs_its_place(change: tuple[I
             for node, part in place:
                 back[node] -= part
         assert gains or (back < 0).any(), "it could have stayed"
+
+
+@given(changes())
+def test_jobs_that_cannot_gain_are_not_placed_again(change: tuple[Ints, list[Placement], Ints, int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placements, "is_tight", lambda *_: False)
+        every = repacked(*change)
+    assert repacked(*change) == every
+
+
+@pytest.mark.parametrize("racks", ["", ", 10Gb/s, leaf-nodes=2, oversubscription=2:1"])
+def test_a_simulation_is_the_same_whether_or_not_all_jobs_are_placed_again(monkeypatch: pytest.MonkeyPatch, racks: str) -> None:
+    rng = np.random.default_rng(1)
+    fleet = Fleet.named(f"6x4xT4{racks}")
+    jobs = [
+        Job(name=f"{index}", duration_s=float(rng.exponential(900)), arrival_s=float(rng.integers(900)), devices=devices)
+        for index, devices in enumerate(rng.choice([1, 1, 2, 3, 4, 6, 8], 40).tolist())
+    ]
+
+    def outcomes() -> tuple[JobOutcome, ...]:
+        return simulate(jobs, fleet, paceline, DurationRun, ClusterSettings()).outcomes
+
+    quick, calls = outcomes(), []
+    monkeypatch.setattr(active_jobs, "repacked", lambda *given: calls.append(given) or repacked(*given))
+    outcomes()
+    few = len(calls)
+    for module in (placements, active_jobs):
+        monkeypatch.setattr(module, "is_tight", lambda *_: False)
+    assert outcomes() == quick
+    assert few < 2 / 3 * (len(calls) - few)
 
 
 def test_in_order_takes_what_is_free_node_by_node() -> None:

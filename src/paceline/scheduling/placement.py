@@ -112,7 +112,7 @@ def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints, leaf_nodes: 
     Returns:
         Placement of each job; empty if it gets none or does not fit.
     """
-    left, kept = sizes.copy(), np.zeros_like(sizes)
+    left, kept, largest = sizes.copy(), np.zeros_like(sizes), int(sizes.max(initial=0))
     keeps = np.array([count > 0 and sum(shape(now)) == count for now, count in zip(held, devices.tolist(), strict=True)], bool)
     for index in np.flatnonzero(keeps).tolist():
         _add(kept, held[index], 1)
@@ -123,15 +123,39 @@ def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints, leaf_nodes: 
             continue
         if keeps[index]:
             _add(kept, now, -1)
-        fewest = placed("fewest_nodes", left, count, leaf_nodes)
-        undisturbed = placed("fewest_nodes", np.maximum(left - kept, 0), count, leaf_nodes)  # moves no other job
         there = now if keeps[index] and all(left[node] >= part for node, part in now) else ()
-        within = [
-            choice for choice in (there, undisturbed) if choice and _spread(choice, leaf_nodes) <= _spread(fewest, leaf_nodes)
-        ]
-        placements[index] = within[0] if within else fewest
+        placements[index] = (
+            there if there and is_tight(there, largest, leaf_nodes) else _moved(left, kept, count, there, leaf_nodes)
+        )
         _add(left, placements[index], -1)
     return placements
+
+
+def _moved(left: Ints, kept: Ints, count: int, there: Placement, leaf_nodes: int) -> Placement:
+    """Return the placement of a job of ``count`` devices, which is at ``there`` only if it could not gain by a move.
+
+    Args:
+        left: devices that no larger job has. ``kept``: those of them that smaller jobs hold.
+    """
+    fewest = placed("fewest_nodes", left, count, leaf_nodes)
+    undisturbed = placed("fewest_nodes", np.maximum(left - kept, 0), count, leaf_nodes)  # moves no other job
+    within = [
+        choice for choice in (there, undisturbed) if choice and _spread(choice, leaf_nodes) <= _spread(fewest, leaf_nodes)
+    ]
+    return within[0] if within else fewest
+
+
+def is_tight(placement: Placement, largest: int, leaf_nodes: int = 0) -> bool:
+    """Return whether no placement of as many devices could span fewer nodes or racks.
+
+    Args:
+        largest: devices of the largest node.
+    """
+    nodes = len(placement)
+    if nodes == 1:
+        return True
+    least = -(-sum(count for _, count in placement) // max(largest, 1))
+    return nodes == least and racks_of(placement, leaf_nodes) == (-(-least // leaf_nodes) if leaf_nodes else 1)
 
 
 def _add(counts: Ints, placement: Placement, sign: int) -> None:

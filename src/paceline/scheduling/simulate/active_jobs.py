@@ -15,7 +15,7 @@ from paceline.array_types import Array, Bools, Ints
 from paceline.scheduling.conditions import LIMIT_SLACK_S, has_conditions, is_protected
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.placement import Placement, placed, repacked, shape
+from paceline.scheduling.placement import Placement, is_tight, placed, repacked, shape
 from paceline.scheduling.shared_devices import SharedDevices
 from paceline.scheduling.simulate.job_table import (
     ARRIVAL,
@@ -79,6 +79,7 @@ class ActiveJobs:
         self.conditioned = False
         self._limited = False
         self._report = False
+        self._loose: set[str] = set()  # jobs that a move could bring onto fewer nodes or racks
         self._learning = 0
         self._fixed: Array = np.zeros((2 + len(fleet.groups), 0))  # spread, 1 if the work is known, speed on each type
 
@@ -244,6 +245,7 @@ class ActiveJobs:
         if self.placements[index]:
             self.outcomes[self.jobs[index].name].spans[-1].end_s = self.time_s
         self.placements[index] = ()
+        self._loose.discard(self.jobs[index].name)
         self.columns[HELD, index] = 0
 
     def _stop(self, index: int) -> None:
@@ -282,6 +284,8 @@ class ActiveJobs:
 
         Jobs that keep their size but change nodes move now if moves are free. Otherwise they count as changed and restart.
         """
+        if not self.conditioned and (undisturbed := self._undisturbed(decision, changed)) is not None:
+            return undisturbed
         placements: dict[int, Placement] = {}
         for group in range(len(self.fleet.groups)):
             nodes = self.fleet.nodes_of(group)
@@ -315,9 +319,42 @@ class ActiveJobs:
         job, held_s = self.jobs[index], self.time_s - float(self.columns[SINCE, index])
         return bool(job.topology or job.share < 1 or job.grace_s or is_protected(job, held_s))
 
+    def _undisturbed(self, decision: Decision, changed: Bools) -> dict[int, Placement] | None:
+        """Return what ``_repacked`` does if no job gains by a move, which is usual; None if one may gain.
+
+        Then the other jobs span as few nodes as possible, and so do the changed ones on free devices.
+        """
+        going = {self.jobs[index].name for index in np.flatnonzero(changed & (self.columns[HELD] > 0)).tolist()}
+        if not going.issuperset(self._loose):
+            return None
+        free = self.free.copy()
+        for index in np.flatnonzero(changed & (self.columns[HELD] > 0)).tolist():
+            for node, count in self.placements[index]:
+                free[node] += count
+        free = np.where(self.up, free, 0)
+        placements: dict[int, Placement] = {}
+        starts = np.flatnonzero(changed & (decision.devices > 0))
+        for index in starts[np.argsort(-decision.devices[starts], kind="stable")].tolist():
+            first = self.fleet.nodes_of(int(decision.type_index[index]))
+            group = self.fleet.groups[int(decision.type_index[index])]
+            placement = placed("fewest_nodes", free[first], int(decision.devices[index]), group.leaf_nodes)
+            if not placement or not is_tight(placement, group.devices_per_node, group.leaf_nodes):
+                return None
+            placements[index] = tuple((node + first.start, count) for node, count in placement)
+            for node, count in placements[index]:
+                free[node] -= count
+        return placements
+
     def _equally_fast(self, one: Placement, other: Placement) -> bool:
         """Return whether a job is equally fast on both placements."""
         return shape(one) == shape(other) and self.fleet.crossed(one) == self.fleet.crossed(other)
+
+    def _is_tight(self, placement: Placement) -> bool:
+        """Return whether no placement of as many devices of the type could span fewer nodes or racks."""
+        index = int(self.fleet.node_types[placement[0][0]])
+        group, first = self.fleet.groups[index], self.fleet.nodes_of(index).start
+        there = tuple((node - first, count) for node, count in placement)
+        return is_tight(there, group.devices_per_node, group.leaf_nodes)
 
     def _hold(self, index: int, placement: Placement, reason: str = "") -> None:
         """Give these devices to a job."""
@@ -326,6 +363,8 @@ class ActiveJobs:
             self.free[node] -= count if job.share == 1 else self.shared.join(job.name, node, job.share)
         self.placements[index] = placement
         self.columns[SINCE, index] = self.time_s
+        if len(placement) > 1 and not self._is_tight(placement):
+            self._loose.add(self.jobs[index].name)
         self.columns[HELD, index] = sum(shape(placement))
         device, run = self.fleet.groups[self.fleet.node_types[placement[0][0]]].device, self.runs[index]
         span = Span(self.time_s, self.time_s, device, placement, run.batch, reason, run.strategy)

@@ -13,6 +13,7 @@ jobs make room for a larger one that would be scattered.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
 from paceline.scheduling.policies.goodput import sizes_of
-from paceline.scheduling.policies.sia import node_sizes
+from paceline.scheduling.policies.sia import is_node_size
 from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, Choices, least_sum
 from paceline.scheduling.policies.solvers.knapsack import Sizes, least_total
 from paceline.scheduling.policies.solvers.rigid import all_served
@@ -154,42 +155,62 @@ def _sizes(state: State) -> tuple[Ints, Ints, Ints, Array]:
     parts: list[tuple[Ints, Ints, Ints, Array]] = []
     ask = list(range(len(state.jobs)))
     if fixed is not None:
-        fits = (fixed.rate > 0) & (state.requested[:, None] <= capacity)
-        rows, types = np.nonzero(fits)
+        rows, types = np.nonzero((fixed.rate > 0) & (state.requested[:, None] <= capacity))
         parts.append((rows, types, state.requested[rows], fixed.rate[rows, types]))
         ask = np.flatnonzero(np.isnan(fixed.rate[:, 0])).tolist()
-    rows_, types_, tables, legals = list[int](), list[int](), list[Array](), list[Ints]()
+    if ask:
+        parts.append(_asked_sizes(state, ask))
+    job, types, devices, rate = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else _NO_SIZES
+    runs = rate > 0
+    if not runs.all():
+        job, types, devices, rate = job[runs], types[runs], devices[runs], rate[runs]
+    if len(parts) > 1:
+        order = np.argsort(job, kind="stable")
+        job, types, devices, rate = job[order], types[order], devices[order], rate[order]
+    return job, types, devices, rate
+
+
+def _asked_sizes(state: State, ask: Sequence[int]) -> tuple[Ints, Ints, Ints, Array]:
+    """Return job, type, devices and goodput of the sizes of these jobs, as their outlooks say."""
+    rows, types, tables, legals = list[int](), list[int](), list[Array](), list[Ints]()
     held, held_type = state.devices.tolist(), state.type_index.tolist()
+    alone = len(state.fleet.groups) == 1
     groups = [
-        (group.device, group.devices_per_node, size) for group, size in zip(state.fleet.groups, capacity.tolist(), strict=True)
+        (kind, group.device, group.devices_per_node, min(there, group.devices))
+        for kind, (group, there) in enumerate(zip(state.fleet.groups, state.capacity.tolist(), strict=True))
     ]
     for index in ask:
         job, outlook = state.jobs[index], state.outlooks[index]
-        most = outlook.max_devices()
-        for kind, (device, per_node, there) in enumerate(groups):
-            if not job.may_use(device):
+        most, elastic = outlook.max_devices(), "devices" in job.adapts
+        for kind, device, per_node, there in groups:
+            if job.device_types and not job.may_use(device):
                 continue
-            if "devices" not in job.adapts:
-                legal = _one_size(job.devices) if job.devices <= there else _NONE
+            if elastic:
+                kept = held[index] if kind == held_type[index] else 0
+                legal = _elastic_sizes(min(most, there), per_node, kept, job.min_devices, alone)
             else:
-                legal = sizes_of(min(most, there), per_node, held[index] if kind == held_type[index] else 0)
-                legal = legal[max(int(np.searchsorted(legal, job.min_devices)), 1) :]
-            if len(legal):
-                rows_.append(index)
-                types_.append(kind)
+                legal = _one_size(job.devices) if job.devices <= there else _NONE
+            if legal.size:
+                rows.append(index)
+                types.append(kind)
                 legals.append(legal)
-                tables.append(outlook.goodput(kind, int(legal[-1]))[legal])
-    if tables:
-        counts = [len(legal) for legal in legals]
-        parts.append((np.repeat(rows_, counts), np.repeat(types_, counts), np.concatenate(legals), np.concatenate(tables)))
-    job_, types, devices, rate = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else _NO_SIZES
-    runs = rate > 0
-    if not runs.all():
-        job_, types, devices, rate = job_[runs], types[runs], devices[runs], rate[runs]
-    if len(parts) > 1:
-        order = np.argsort(job_, kind="stable")
-        job_, types, devices, rate = job_[order], types[order], devices[order], rate[order]
-    return job_, types, devices, rate
+                tables.append(outlook.goodput(kind, int(legal[-1])))
+    if not tables:
+        return _NO_SIZES
+    counts, lengths = [len(legal) for legal in legals], np.array([len(table) for table in tables])
+    devices = np.concatenate(legals)
+    rate = np.concatenate(tables)[devices + np.repeat(lengths.cumsum() - lengths, counts)]
+    return np.repeat(rows, counts), np.repeat(types, counts), devices, rate
+
+
+@lru_cache(1 << 14)
+def _elastic_sizes(most: int, per_node: int, held: int, least: int, alone: bool) -> Ints:
+    """Return the sizes to try, ascending and above 0: on several types only the least, those that fill nodes, and ``held``."""
+    sizes = sizes_of(most, per_node, held)
+    sizes = sizes[max(int(np.searchsorted(sizes, least)), 1) :]
+    if alone or not sizes.size:
+        return sizes
+    return np.asarray(sizes[is_node_size(sizes, per_node) | (sizes == held) | (sizes == sizes[0])])
 
 
 @lru_cache(4096)
@@ -235,8 +256,8 @@ def _over_types(state: State, values: SizeValues, time_limit_s: float) -> tuple[
     """Return devices and type of each job with the largest sum, and a note if there is none in time."""
     rigid = np.array(["devices" not in job.adapts for job in state.jobs], bool)
     kept = rigid[values.job] | _stays(state, values.job, values.type_index, values.devices)
-    for index, group in enumerate(state.fleet.groups):
-        kept |= (values.type_index == index) & np.isin(values.devices, node_sizes(group))
+    per_node = np.array([group.devices_per_node for group in state.fleet.groups])
+    kept |= is_node_size(values.devices, per_node[values.type_index])
     kept &= values.value > 0
     job, devices, types = values.job[kept], values.devices[kept], values.type_index[kept]
     choices = Choices(job, devices, types, -values.value[kept], np.zeros(len(job), bool))

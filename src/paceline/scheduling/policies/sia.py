@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.array_types import Array, Ints
+from paceline.array_types import Array, Bools, Ints
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, Choices, least_sum
@@ -92,6 +92,11 @@ def node_sizes(group: NodeGroup) -> Ints:
     size = group.devices_per_node
     inside = [1 << power for power in range(size.bit_length()) if 1 << power < size]
     return np.array([*inside, *range(size, group.devices + 1, size)])
+
+
+def is_node_size(devices: Ints, devices_per_node: Ints | int) -> Bools:
+    """Return a mask of the sizes that ``node_sizes`` has."""
+    return np.asarray(np.where(devices < devices_per_node, devices & (devices - 1) == 0, devices % devices_per_node == 0))
 
 
 def _sizes(job: Job, grid: Ints, most: int, held: int) -> Ints:

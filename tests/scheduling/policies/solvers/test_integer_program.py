@@ -53,7 +53,13 @@ def test_prices_lead_to_the_sum_of_the_whole_program(monkeypatch: pytest.MonkeyP
     assert sums[0] == pytest.approx(sums[1], rel=2 * GAP)
 
 
-def test_few_of_many_choices_go_to_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing(choices: Choices, indices: np.ndarray, *others: object) -> np.ndarray:
+    """Rounding that fails."""
+    return indices[:0]
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_few_of_many_choices_go_to_the_solver_if_rounding_fails(monkeypatch: pytest.MonkeyPatch, rounds: bool) -> None:
     solved: list[int] = []
 
     def counted(choices: Choices, indices: np.ndarray, *others: object) -> object:
@@ -63,8 +69,10 @@ def test_few_of_many_choices_go_to_the_solver(monkeypatch: pytest.MonkeyPatch) -
     solve = module._solved
     monkeypatch.setattr(module, "_solved", counted)
     monkeypatch.setattr(module, "DIRECT", 0)
+    if not rounds:
+        monkeypatch.setattr(module, "_rounded", nothing)
     assert least_sum(random_choices(600, 6), np.array([180, 240]), 30.0) is not None
-    assert solved and max(solved) < 1200, "of 2,400"
+    assert not solved if rounds else 0 < max(solved) < 1200, "of 2,400"
 
 
 def test_a_fixed_choice_is_taken_though_it_costs() -> None:
@@ -79,6 +87,7 @@ def test_nothing_is_shown_while_it_solves(capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr().out == "after\n"
 
 
-def test_no_time_is_no_allocation() -> None:
+def test_no_time_is_no_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left to presolve away: the solver must search."""
+    monkeypatch.setattr(module, "_rounded", nothing)
     assert least_sum(random_choices(2000, 4), np.array([700, 900]), 0.0) is None

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.scheduling.policies.solvers.device_prices import DevicePrices
+from paceline.scheduling.policies.solvers.knapsack import Sizes, least_total
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -28,8 +30,6 @@ TIME_LIMIT_S = 30.0
 """Time limit of the solver on a slow machine."""
 DIRECT = 2000
 """Most choices that go to the solver without pricing."""
-MOST_PRICES = 200
-"""Most price vectors that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,9 @@ class Choices:
 def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT_S) -> Bools | None:
     """Return a mask of the choices taken; None if the solver found no allocation in time.
 
-    If there are many choices, devices first get prices. Choices whose cost at these prices is close to the best of their job
-    are enough if their sum is within ``GAP`` of the bound that the prices prove. Otherwise more choices are added.
+    If there are many choices, devices first get prices, which prove a bound. Each type is then filled by the jobs that want it
+    most at these prices. If the sum is not within ``GAP`` of the bound, the solver takes the choices whose cost at these prices
+    is close to the best of their job, and then more of them.
 
     Args:
         capacity: devices of each type.
@@ -66,10 +67,16 @@ def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT
     worth = np.flatnonzero((choices.cost < 0) & ~fixed)  # other choices are never better than none
     if len(worth) <= DIRECT:
         return _fixed_with(fixed, _solved(choices, worth, left, deadline))
-    priced = _priced(choices, worth, left, deadline)
-    if priced is None:
-        return None
-    bound, reduced = priced
+    worth = worth[np.argsort(choices.job[worth], kind="stable")]
+    prices = DevicePrices(choices.job[worth], choices.devices[worth], choices.type_index[worth], choices.cost[worth], left)
+    prices.smooth()
+    for gap in (GAP / 2, GAP / 10, 0.0):
+        rounded = _rounded(choices, worth, prices.reduced, left)
+        if choices.cost[rounded].sum() <= prices.bound + GAP * abs(prices.bound):
+            return _fixed_with(fixed, rounded)
+        if gap and not prices.cut(gap, deadline):
+            return None
+    bound, reduced = prices.bound, prices.reduced
     tolerance, best = GAP * abs(bound) / 10, None
     while True:
         near = reduced <= tolerance
@@ -89,48 +96,35 @@ def _fixed_with(fixed: Bools, chosen: Ints | None) -> Bools | None:
     return taken
 
 
-def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) -> tuple[float, Array] | None:
-    """Find prices of devices at which the demand of the jobs is about the capacity.
+def _rounded(choices: Choices, indices: Ints, reduced: Array, capacity: Ints) -> Ints:
+    """Round the solution of the linear program, one type after another.
 
-    At any prices, the payments of the jobs minus the price of all devices bound the least sum from below. Cutting planes find
-    the prices of the largest such bound: every answer of the jobs bounds it from above (Kelley, 1960).
+    A job is tried on the type of its best choice at the prices, then, if it gets nothing there, on the next types.
 
-    Returns:
-        The bound, which is that of the linear program to a tenth of ``GAP``, and the cost of each choice beyond the best of
-            its
-        job at these prices. None: no time was left.
+    Args:
+        reduced: cost of each choice beyond the best of its job at the prices.
     """
-    from scipy.optimize import linprog
-
-    by_job = np.argsort(choices.job[indices], kind="stable")
-    own = indices[by_job]
-    job, devices, types, cost = choices.job[own], choices.devices[own], choices.type_index[own], choices.cost[own]
-    first = np.flatnonzero(np.diff(job, prepend=-1))
-    rows = np.cumsum(np.diff(job, prepend=job[0]) != 0)
-    prices, highest = np.zeros(len(capacity)), np.zeros(len(capacity))
-    np.maximum.at(highest, types, -cost / devices)  # no job wants devices at these prices
-    bound, upper, reduced, cuts = -np.inf, np.inf, cost, list[Array]()
-    for _ in range(MOST_PRICES):
-        if time.monotonic() >= deadline:
-            return None
-        paid = cost + prices[types] * devices
-        least = np.minimum(np.minimum.reduceat(paid, first), 0.0)
-        answer = float(least.sum() - prices @ capacity)
-        if answer > bound:
-            bound, reduced = answer, paid - least[rows]
-        if upper - bound <= GAP / 10 * abs(bound):
-            break
-        wanted = np.flatnonzero((paid == least[rows]) & (paid < 0))
-        wanted = wanted[np.diff(rows[wanted], prepend=-1) > 0]  # one per job
-        used = np.bincount(types[wanted], devices[wanted], len(capacity))
-        cuts.append(np.concatenate([capacity - used, [1.0, cost[wanted].sum()]]))
-        table = np.array(cuts)
-        ranges = [*((0.0, price) for price in highest), (None, None)]
-        master = linprog([*[0.0] * len(capacity), -1.0], A_ub=table[:, :-1], b_ub=table[:, -1], bounds=ranges, method="highs")
-        prices, upper = master.x[:-1], float(master.x[-1])
-    beyond = np.empty_like(reduced)
-    beyond[by_job] = reduced
-    return bound, beyond
+    job, devices, types, cost = (part[indices] for part in (choices.job, choices.devices, choices.type_index, choices.cost))
+    home = np.full(int(job.max(initial=-1)) + 1, -1)
+    best = reduced <= 0
+    home[job[best]] = types[best]
+    taken: list[Ints] = []
+    for kind, there in enumerate(capacity.tolist()):
+        rows = np.flatnonzero((types == kind) & ((home[job] == kind) | (home[job] < 0)))
+        if not rows.size:
+            continue
+        rows = rows[np.lexsort((cost[rows], devices[rows], job[rows]))]
+        first = np.flatnonzero(np.diff(job[rows], prepend=-1))
+        sizes = Sizes(np.insert(devices[rows], first, 0), np.insert(cost[rows], first, 0.0), first + np.arange(len(first)))
+        given = least_total(sizes, there)
+        gets = np.zeros(len(home), np.int64)
+        gets[job[rows[first]]] = given
+        chosen = rows[devices[rows] == gets[job[rows]]]
+        chosen = chosen[np.diff(job[chosen], prepend=-1) > 0]  # one per job
+        home[home == kind] = -1
+        home[job[chosen]] = len(capacity)
+        taken.append(indices[chosen])
+    return np.sort(np.concatenate(taken)) if taken else indices[:0]
 
 
 def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, csr_array, Array]:

@@ -149,7 +149,7 @@ def test_the_guide_to_large_batches_runs_and_names_options_that_exist(tmp_path: 
 
 
 @pytest.mark.everyday("README.md", others="long")
-@pytest.mark.parametrize("page", ["README.md", "docs/planning.md", "docs/memory.md", "docs/scheduling.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/planning.md", "docs/memory.md", "docs/scheduling.md", "docs/emit.md"])
 def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Blocks that import paceline; the others are pieces of a script."""
     blocks = re.findall(r"```python\n(import paceline\n.*?)```", (ROOT / page).read_text(), re.DOTALL)

@@ -1,1 +1,1 @@
-"""Callbacks for training frameworks; each file needs its framework and PyTorch."""
+"""Callbacks for training frameworks, which need PyTorch, and time estimates for SkyPilot, which do not."""

@@ -68,7 +68,7 @@ class TimeEstimator:
         self._num_nodes, self._setup_s = num_nodes, setup_s
         self._devices = {name.casefold(): device(meant).name for name, meant in (devices or {}).items()}
         self.remarks: dict[str, str] = {}
-        """What was assumed, by the resources that it concerns."""
+        """Assumptions by the resources that they concern."""
 
     def _tokens_per_sample(self) -> int:
         stated = self._options.get("seq_len")

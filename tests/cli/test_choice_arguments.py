@@ -40,7 +40,10 @@ def test_options_without_a_word_are_the_defaults() -> None:
         ("--bucket 100MiB --micro-batches 4", {"bucket_bytes": 100 << 20, "grad_accum_steps": 4}),
         ("--recompute --sequence --no-compress-pull", {"recompute": "full", "sequence": True, "compress_pull": False}),
         ("--recompute selective --mixing 0.25", {"recompute": "selective", "mixing": 0.25}),
-        ("--sharding zero3 --gather-bits 8", {"sharding": "zero3", "gather_bits": 8}),
+        (
+            "--sharding zero3 --gather-bits 8 --gather-format fp8",
+            {"sharding": "zero3", "gather_bits": 8, "gather_format": "fp8"},
+        ),
     ],
 )
 def test_what_is_given_comes_back(text: str, given: dict[str, object]) -> None:
@@ -58,7 +61,15 @@ def test_a_search_takes_several_values() -> None:
 def test_training_has_options_for_what_it_runs() -> None:
     of_mesh = {item.name for item in TRAINED if item.part == "parallelism"}
     recomputed = {"recompute", "recompute_layers"}
-    assert of_mesh == {"sharding", "shard_devices", "gather_bits", "gradient_bits", "grad_accum_steps", *recomputed}
+    assert of_mesh == {
+        "sharding",
+        "shard_devices",
+        "gather_bits",
+        "gather_format",
+        "gradient_bits",
+        "grad_accum_steps",
+        *recomputed,
+    }
     assert "servers" not in {item.name for item in TRAINED}
     assert usual_argument(CHOICES["bucket_bytes"]) == "25MiB" and usual_argument(CHOICES["compression"]) is None
 

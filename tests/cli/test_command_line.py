@@ -25,8 +25,9 @@ EXCHANGE = (
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout --start --plan --teacher --distill"
-    " --checkpoint-every --elastic --sharding --shard-devices --gather-bits --memory-format --layout --precision"
-    " --stored-weights --gradient-bits --grad-accum --micro-batches --recompute --recompute-layers --compile --batch-growth"
+    " --checkpoint-every --elastic --sharding --shard-devices --gather-bits --gather-format --memory-format --layout"
+    " --precision --stored-weights --gradient-bits --grad-accum --micro-batches --recompute --recompute-layers --compile"
+    " --batch-growth"
     " --branches --branch-epochs --tolerance" + EXCHANGE
 )
 SLIM = (
@@ -43,12 +44,13 @@ PREDICT = (
     " --option --grad-accum --bucket --sharding --recompute --optimizer --framework --software --attention --loader --records"
     " --seq-len --loss --from"
     " --args --input --lora"
-    " --compile --no-compile --software-year --gather-bits --gradient-bits --nic --aggregation --memory-format --layout"
-    " --update --stored-weights --state-bits --task --tokens-per-sample --ema" + EXCHANGE
+    " --compile --no-compile --software-year --gather-bits --gather-format --gradient-bits --nic --aggregation"
+    " --memory-format --layout --update --stored-weights --state-bits --task --tokens-per-sample --ema" + EXCHANGE
 )
 SEARCH = (
     " --precision --global-batch --micro-batch-size --compression --exchange --servers --sharding --recompute --optimizer"
-    " --loss --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --gather-bits --gradient-bits"
+    " --loss --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --gather-bits --gather-format"
+    " --gradient-bits"
     " --offload --schedule --codec-at --residual-bits --residuals-at --dense-bits --update --stored-weights --state-bits --ema"
     " --task --tokens-per-sample --memory-format --layout"
 )

@@ -9,10 +9,10 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.strategy.choices import tool_names
-from paceline.strategy.choices.choice import TRAFFIC, EmitRule, Need, Searched, Trained, choice
-from paceline.strategy.choices.choice_values import Bits
+from paceline.strategy.choices.choice import RUNS, TRAFFIC, EmitRule, Need, Searched, Trained, choice
+from paceline.strategy.choices.choice_values import Bits, Name
 from paceline.strategy.sharded_exchange import check_to_owners
-from paceline.strategy.sharding import DISTRIBUTED, ZERO1, check_shares
+from paceline.strategy.sharding import DISTRIBUTED, ZERO1, check_shares, rounds_weights
 
 GATHER_BITS, GRADIENT_BITS = (0, 8, 16, 32), (0, 16, 32)
 WITH_EXPERTS = Need(lambda mesh: mesh.expert > 1, "{words} without expert parallelism", "give expert, or leave {name} out")
@@ -89,6 +89,11 @@ def check_gathered(strategy: Any) -> None:
     """Raise UserError if weights cannot be gathered in the strategy's bits."""
     if bits := strategy.parallelism.gather_bits:
         strategy.parallelism.real_sharding.check_gathered(strategy.precision, bits)
+    named = strategy.parallelism.gather_format
+    if named != GATHER_FORMATS[0] and not rounds_weights(strategy.precision, bits):
+        raise UserError(
+            f"gather_format {named} with {strategy.precision}, whose recipe quantises the weights", "leave gather_format out"
+        )
 
 
 def check_exchanged(strategy: Any) -> None:
@@ -124,6 +129,29 @@ GATHER_CHOICE = choice(
     synonyms=tool_names.GATHER_BITS,
 )
 """Choice of a width on the wire, a field of ``Parallelism``."""
+
+GATHER_FORMATS = ("int8", "fp8")
+GATHER_FORMAT_CHOICE = choice(
+    GATHER_FORMATS[0],
+    Name("format of gathered weights", GATHER_FORMATS),
+    "format of weights that are gathered in 8 bits, with a scale a block: {legal} (default {default})",
+    title="as {value}",
+    metavar="F",
+    example="fp8",
+    needs=(
+        Need(
+            lambda mesh: mesh.sharding.weights and mesh.gather_bits == 8,
+            "gather_format {value} without weights that are rounded to 8 bits",
+            "give sharding zero3 and gather_bits 8",
+        ),
+    ),
+    train=RUNS,
+    plan=Searched(single=True, help="{help}"),
+    source="Micikevicius et al. 2022, arXiv:2209.05433; ZeRO++: Wang et al. 2023, arXiv:2306.10209",
+    affects=("numerics",),
+    emit=EmitRule("gather_format", "the format of gathered weights is not written here", by_scripts=lambda mesh: True),
+)
+"""Choice of the format of gathered weights, a field of ``Parallelism``."""
 
 GRADIENT_CHOICE = choice(
     0,

@@ -35,6 +35,7 @@ from paceline.strategy.context_exchange import (
 )
 from paceline.strategy.mesh_rules import (
     GATHER_CHOICE,
+    GATHER_FORMAT_CHOICE,
     GRADIENT_CHOICE,
     INTERLEAVED,
     SEVERAL_STAGES,
@@ -86,6 +87,7 @@ class Parallelism:
         gather_bits: bits of a gathered weight: 8 under a recipe that quantises weights before the gather
             (``fp8_param_gather``), else 16 or 32; 0: fp32 with ``zero1``, as PyTorch does, else the width of the precision.
             With ``zero2`` and ``zero3``, fewer bits than the precision's round weights to bfloat16 or int8 (ZeRO++).
+        gather_format: format of weights rounded to 8 bits: ``int8`` or ``fp8`` (e4m3), with a scale a block and equal bytes.
         gradient_bits: bits of a gradient that is added only at the owner of its shard: with ``zero1``, 16 or 32 (Megatron-Core,
             distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all owners
             add all gradients in fp32, as PyTorch does.
@@ -488,6 +490,7 @@ class Parallelism:
     )
     gather_bits: int = GATHER_CHOICE
     gradient_bits: int = GRADIENT_CHOICE
+    gather_format: str = GATHER_FORMAT_CHOICE
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -556,6 +559,7 @@ class Parallelism:
             recompute_layers=self.recompute_layers * self.virtual_stages,
             gather_bits=self.gather_bits,
             gradient_bits=self.gradient_bits,
+            gather_format=self.gather_format,
         )
 
     @cached_property

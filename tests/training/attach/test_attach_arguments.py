@@ -235,7 +235,7 @@ def test_what_cannot_be_executed_is_refused(name: str) -> None:
 def test_every_argument_is_tried() -> None:
     arguments = ["compression", "options", *EXCHANGE, *RUN]
     # Cards are in tests/training/test_lab_cards.py, FSDP2 in test_weight_gather.py; more servers than one are refused.
-    elsewhere = {"codec_at", "gather_bits", "servers"}
+    elsewhere = {"codec_at", "gather_bits", "gather_format", "servers"}
     assert set(arguments) == {name.partition(",")[0] for name in EXECUTED} | elsewhere
     assert all(any(name.startswith(argument[:6]) for name in REFUSED) for argument in arguments)
 

@@ -116,6 +116,7 @@ EXECUTED: dict[str, list[Case]] = {
         _rare("bytes", {**INT8, "sharding": "zero3"}, gather_bits=8),
         _rare("nothing", {**INT8, "sharding": "zero3"}, gather_bits=32),  # what fp32 has
     ],
+    "gather_format": [_case("result", {**INT8, "sharding": "zero3", "gather_bits": 8}, gather_format="fp8")],
     "dense_rule": [_case("bytes", INT8, dense_rule=DenseRule(min_elements=1 << 20))],
     "sync_every": [_case("bytes", sync_every=2)],
     "fragments": [_case("result", LOCAL, fragments=2)],
@@ -387,7 +388,9 @@ def test_what_is_executed_is_what_was_predicted_and_calibrated(case, outcome):
         over = strategy.gradient_exchange.exchange.name  # what is sharded is calibrated over the same links
         if strategy.worker_devices > 1:  # whose calibration is of the gradients within a worker
             strategy, over = strategy.changed(compression="dense", exchange="", sync_every=1), "allreduce"
-        whole = strategy.changed(sharding="ddp", shard_devices=0, gather_bits=0, gradient_bits=0, exchange=over)
+        whole = strategy.changed(
+            sharding="ddp", shard_devices=0, gather_bits=0, gather_format="int8", gradient_bits=0, exchange=over
+        )
         assert ran.calibrated == busiest_sent(whole.traffic(BucketPlan(CALIBRATED, 1, 0)).phases)
 
 

@@ -14,6 +14,7 @@ from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientEx
 from paceline.strategy.choices.choice import declared
 from paceline.strategy.choices.choice_values import WholeNumber
 from paceline.strategy.choices.values import plain
+from paceline.strategy.mesh_rules import GATHER_FORMATS
 from paceline.strategy.sharded_exchange import usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED, ZERO1
 
@@ -81,6 +82,8 @@ def attach_line(strategy: Strategy) -> str:
             arguments.append(f"{item.name}={plain(value)!r}")
     if bits := strategy.parallelism.gather_bits:
         arguments.append(f"gather_bits={bits}")
+    if (form := strategy.parallelism.gather_format) != GATHER_FORMATS[0]:
+        arguments.append(f"gather_format={form!r}")
     arguments += [f"{name}={value!r}" for name, value in dict(exchange.options).items()]
     return f"hook = paceline.attach(model, {', '.join(arguments)})"
 

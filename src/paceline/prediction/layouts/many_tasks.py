@@ -82,7 +82,7 @@ def _key(cluster: Cluster, strategy: Strategy) -> Hashable:
     if mesh.sharding.weights:
         exchanged = strategy.gradient_exchange, strategy.bucket_bytes
     else:
-        mesh = replace(mesh, sharding=DDP, shard_devices=0, gather_bits=0, gradient_bits=0)
+        mesh = replace(mesh, sharding=DDP, shard_devices=0, gather_bits=0, gather_format="int8", gradient_bits=0)
     return id(cluster), mesh, strategy.global_batch_size, strategy.precision, exchanged
 
 

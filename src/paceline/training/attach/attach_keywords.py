@@ -67,3 +67,4 @@ class AttachKeywords(RankKeywords, ExchangeKeywords, total=False):
     candidates: Sequence[str]
     noise_scale: bool
     gather_bits: int
+    gather_format: str

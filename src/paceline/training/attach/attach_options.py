@@ -13,7 +13,7 @@ from paceline.errors import UserError, unknown
 from paceline.strategy import GradientExchange
 from paceline.strategy.choices.choice_values import Bits
 from paceline.strategy.compression.compressions import COMPRESSIONS
-from paceline.strategy.mesh_rules import GATHER_BITS
+from paceline.strategy.mesh_rules import GATHER_BITS, GATHER_FORMATS
 
 CANDIDATES = tuple(c.name for c in sorted(COMPRESSIONS.values(), key=lambda c: c.auto_rank) if c.auto_rank)
 """Compressions that ``auto`` tries next to dense, in order."""
@@ -59,6 +59,7 @@ _TIMEOUT = _check(lambda v: is_number(v, 1e-3, 1e9), "give seconds, 1e-3 to 1e9"
 _SCALER = _check(lambda v: v is None or callable(getattr(v, "get_scale", None)), "give a torch.amp.GradScaler")
 _FLAG = _check(lambda v: isinstance(v, bool), "give True or False")
 _BITS = _check(is_whole, f"give one of {', '.join(map(str, GATHER_BITS))}")
+_FORMAT = _check(lambda v: v in GATHER_FORMATS, f"give {' or '.join(GATHER_FORMATS)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,7 @@ class AttachOptions:
             ``dense`` and ``bf16``: the error of another compression counts as signal and makes the scale too small.
         gather_bits: bits of a gathered weight of an FSDP2 model: 16 (bfloat16) or 8 (int8 with a scale a block). 0 gathers
             weights as they are, and so does 32 with fp32 or 16 with 16 bits.
+        gather_format: format of weights gathered in 8 bits: ``int8``, or ``fp8`` (e4m3 with a power of two a block).
 
     Raises:
         UserError: a value of a wrong type or out of range, with the legal ones.
@@ -91,6 +93,7 @@ class AttachOptions:
     candidates: Sequence[str] = field(default=CANDIDATES, metadata=_check(is_names, "give a list of names"))
     noise_scale: bool = field(default=False, metadata=_FLAG)
     gather_bits: int = field(default=0, metadata=_BITS)
+    gather_format: str = field(default=GATHER_FORMATS[0], metadata=_FORMAT)
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -100,6 +103,8 @@ class AttachOptions:
             object.__setattr__(self, option.name, plain(value))
         object.__setattr__(self, "timeout_s", float(self.timeout_s))
         Bits(GATHER_BITS).check(self.gather_bits, "gather_bits")
+        if self.gather_format != GATHER_FORMATS[0] and self.gather_bits != 8:
+            raise UserError(f"gather_format {self.gather_format} without gather_bits=8", "give gather_bits=8")
 
     @staticmethod
     def everywhere(

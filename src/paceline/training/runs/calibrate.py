@@ -53,7 +53,9 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
     if strategy.worker_devices > 1:  # the step of a worker, whose gradients travel dense
         strategy = strategy.changed(compression=DENSE.name, exchange="", sync_every=1)
     over = strategy.gradient_exchange.exchange  # what is sharded sends over the same links
-    strategy = strategy.changed(sharding=DDP, shard_devices=0, gather_bits=0, gradient_bits=0, exchange=over)
+    strategy = strategy.changed(
+        sharding=DDP, shard_devices=0, gather_bits=0, gather_format="int8", gradient_bits=0, exchange=over
+    )
     compute = _ComputeStep(model, batch, strategy)
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     totals: list[float] = []

@@ -246,8 +246,10 @@ class TrainingRun:
     @property
     def attach_options(self) -> AttachOptions:
         """Options of the attached exchange."""
-        bits = self.strategy.parallelism.gather_bits
-        return AttachOptions(seed=self.seed, timeout_s=self.timeout_s, gather_bits=bits)
+        mesh = self.strategy.parallelism
+        return AttachOptions(
+            seed=self.seed, timeout_s=self.timeout_s, gather_bits=mesh.gather_bits, gather_format=mesh.gather_format
+        )
 
     def recipe(self, steps_per_epoch: int) -> Recipe:
         """Return the rates of the whole run. Raises UserError for an impossible decay."""

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -20,13 +21,14 @@ import sharded_models
 from distributed import launch, launch_and_let_fail, launch_once
 from paceline import codecs
 from paceline.codecs import key
+from paceline.codecs.reference.fp8 import Fp8
 from paceline.training.attach.attach import attach
-from paceline.training.attach.shards.weight_gather import WeightGather
+from paceline.training.attach.shards.weight_gather import DRAWS, WeightGather
 from paceline.training.exchanges.wires.message_buffers import BufferPool
 from paceline.training.exchanges.wires.meter import Meter
 
 LIMIT_S = 30
-ON_TWO = ("frozen_unit", "warm_gathers", "unlike_neighbours", "draws_of_a_step")
+ON_TWO = ("frozen_unit", "warm_gathers", "unlike_neighbours", "draws_of_a_step", "in_fp8")
 
 
 def several(rank: int, workers: int, names: list[str]) -> list[Any]:
@@ -128,6 +130,33 @@ def unlike_neighbours(rank: int, workers: int) -> list[float]:
     gather(whole, torch.cat(parts), dist.group.WORLD, key(0, 0, rank), False)
     found = whole.view(workers, -1)[rank].split(sizes)
     return [float((one - part).abs().max() / part.abs().max()) for one, part in zip(found, parts, strict=True)]
+
+
+def in_fp8(rank: int, workers: int) -> tuple[torch.Tensor, int]:
+    """Weights that are gathered in fp8, and the bytes of the message."""
+    meter = Meter(rank)
+    gather = WeightGather(8, dist.group.WORLD, meter, 0, 60.0, BufferPool(), form="fp8")
+    whole = torch.empty(workers * 3000)
+    gather(whole, weights_of(rank), dist.group.WORLD, key(5, 2, rank), False)
+    return whole, meter.sent_bytes
+
+
+def weights_of(rank: int) -> torch.Tensor:
+    return torch.randn(3000, generator=torch.Generator().manual_seed(rank))
+
+
+def test_weights_in_fp8_are_those_of_the_reference_codec_and_of_torchs_e4m3() -> None:
+    (first, sent), (second, _) = on_two("in_fp8")
+    codec = Fp8(block=1024)
+    for rank, found in enumerate(first.view(2, -1)):
+        values = weights_of(rank).numpy()
+        body = np.zeros(codec.body_range(values.size)[1], dtype=np.uint8)
+        size = codec.encode_body(values, body, key(5, 2, rank), DRAWS)
+        assert np.array_equal(codec.decode_body(body[:size], values.size), found.numpy())
+        for block, sent_block in zip(weights_of(rank).split(1024), found.split(1024), strict=True):
+            codes = sent_block / 2.0 ** math.ceil(math.log2(float(block.abs().max()) / 448))
+            assert torch.equal(codes.to(torch.float8_e4m3fn).float(), codes)
+    assert torch.equal(first, second) and sent == int8_bytes(3000)
 
 
 def test_a_tensor_takes_no_noise_from_its_neighbour() -> None:

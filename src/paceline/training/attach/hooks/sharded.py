@@ -198,6 +198,7 @@ class ShardedHook:
             "gradient_exchange": json.dumps(settings(self.gradient_exchange)),  # one entry, whatever options it has
             "factor": self._factor,
             "gather_bits": self.options.gather_bits,
+            "gather_format": self.options.gather_format,
         }
 
     def load_state_dict(self, state: HookState) -> None:
@@ -465,9 +466,17 @@ class UnitAllGather(AllGather):
 
     def __init__(self, hook: ShardedHook, unit: Unit, number: int, messages: BufferPool) -> None:
         self._hook = hook
-        bits, timeout_s = hook.options.gather_bits, hook.options.timeout_s
-        shards = unit.gathered_shards
-        self._gather = WeightGather(bits, unit.shard_group, hook.meter, number, timeout_s, messages, shards)
+        options, shards = hook.options, unit.gathered_shards
+        self._gather = WeightGather(
+            options.gather_bits,
+            unit.shard_group,
+            hook.meter,
+            number,
+            options.timeout_s,
+            messages,
+            shards,
+            options.gather_format,
+        )
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Allocate a buffer for FSDP2."""

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from paceline import codecs
 from paceline.codecs import Key
 from paceline.codecs.reference.dense import Fp32
+from paceline.codecs.reference.fp8 import Fp8
 from paceline.codecs.reference.integer import Int8
 from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges.wires.collectives import ALL_GATHER, collective, sent_by_rank
@@ -21,6 +22,8 @@ from paceline.training.exchanges.wires.meter import Meter
 
 BLOCK = 1024
 """Weights that share a scale."""
+CODECS = {"int8": Int8(block=BLOCK), "fp8": Fp8(block=BLOCK)}
+"""Formats of 8 bits. Their messages are equally long."""
 DRAWS = 1 << 48
 """Draws of a unit's weights. The gradients of all units have the first so many, as their elements are numbered."""
 
@@ -28,16 +31,16 @@ DRAWS = 1 << 48
 class WeightGather:
     """All-gather of the shards of a unit's weights in fewer bits. Every rank gets the same weights, its own shard included.
 
-    In int8 every tensor begins with a block, so that none takes its scale from a neighbour. Tensors whose shard is below a
-    quarter of a block, such as biases and norms, follow the int8 message as they are.
+    In 8 bits every tensor begins with a block, so that none takes its scale from a neighbour. Tensors whose shard is below a
+    quarter of a block, such as biases and norms, follow the coded message as they are.
 
-    A shard with a NaN or an infinity, which int8 cannot represent, becomes all NaN on every rank, but for these small tensors.
+    A shard with a NaN or an infinity, which no code stands for, becomes all NaN on every rank, but for these small tensors.
 
     Over another group than ``shards`` nothing is rounded: FSDP2 gathers there the values that it gathered in fewer bits before
     (``reshard_after_forward`` as a number, ZeRO++'s hpZ).
 
     Args:
-        bits: 16 for bfloat16, 8 for int8 with a scale a block; 0, or as many as the weights have, sends them as they are.
+        bits: 16 for bfloat16, 8 for codes with a scale a block; 0, or as many as the weights have, sends them as they are.
         shards: the ranks that share the weights out.
         meter: counts the bytes.
         number: number of the unit, from 0, those without gradients too: each has separate draws.
@@ -45,6 +48,7 @@ class WeightGather:
         pool: memory for messages, of all units: one gathers at a time.
         tensors: elements of a shard by tensor, in FSDP2's order. Shards of another length, which tensors with extensions of
             their gathers have, are coded as one tensor.
+        form: format of 8 bits, a key of ``CODECS``.
     """
 
     def __init__(
@@ -56,10 +60,11 @@ class WeightGather:
         timeout_s: float,
         pool: BufferPool,
         tensors: Sequence[int] = (),
+        form: str = "int8",
     ) -> None:
         self.bits, self._meter, self._first, self._pool = bits, meter, DRAWS * (1 + number), pool
         self._ranks = dist.get_process_group_ranks(shards)
-        self._codec, self._timeout = Int8(block=BLOCK), timedelta(seconds=timeout_s)
+        self._codec, self._timeout = CODECS[form], timedelta(seconds=timeout_s)
         self._tensors = tuple(tensors)
 
     def __call__(
@@ -75,7 +80,7 @@ class WeightGather:
 
         Raises:
             WireError: a rank is lost, or has not answered in time.
-            PayloadError: the int8 weights of a rank arrived damaged.
+            PayloadError: the coded weights of a rank arrived damaged.
         """
         narrow = {16: 2, 8: 1}.get(self.bits, 8) < whole.element_size() and whole.dtype.is_floating_point
         if not narrow or dist.get_process_group_ranks(group) != self._ranks:
@@ -86,7 +91,7 @@ class WeightGather:
         elif self.bits == 16:
             self._gather_bf16(whole, shard, group)
         else:
-            self._gather_int8(whole, shard, group, draws)
+            self._gather_coded(whole, shard, group, draws)
         return None
 
     def wait(self, work: dist.Work, whole: torch.Tensor) -> bool:
@@ -99,7 +104,7 @@ class WeightGather:
             message = buffers.take(2 * shard.numel(), shard.device).view(torch.bfloat16).copy_(shard)
             whole.copy_(self._gathered(message, group, buffers))
 
-    def _gather_int8(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key) -> None:
+    def _gather_coded(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key) -> None:
         count = shard.numel()
         layout = _layout(self._tensors if sum(self._tensors) == count else (count,))
         coded, small = layout.compressed, layout.total - layout.compressed
@@ -122,7 +127,7 @@ class WeightGather:
                     _unpack(layout, values, received[size:].view(shard.dtype), part)
 
     def _encode(self, values: torch.Tensor, draws: Key, message: torch.Tensor) -> None:
-        """Write the int8 message of this rank's values, or that of NaN if int8 cannot represent them."""
+        """Write the message of this rank's values, or that of NaN if no code stands for them."""
         if not values.numel():
             return
         try:
@@ -133,12 +138,12 @@ class WeightGather:
             message.copy_(_nan_message(message.numel(), values.device))
 
     def _decode(self, rank: int, message: torch.Tensor, values: Any) -> None:
-        """Fill ``values`` from the int8 message of a rank."""
+        """Fill ``values`` from the message of a rank."""
         if not message.numel():
             return
         try:
             with sent_by_rank(rank):
-                codecs.decode(message, values, only=(Int8,))
+                codecs.decode(message, values, only=(type(self._codec),))
         except codecs.PayloadError:
             if not torch.equal(message, _nan_message(message.numel(), message.device)):
                 raise

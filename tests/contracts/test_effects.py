@@ -21,7 +21,7 @@ JOBS: dict[str, list[dict[str, Any]]] = {
         {"exchange": "parameter_server"},
         {"compression": "int8", "exchange": "hierarchical", "ranks_per_node": 2},
         {"compression": "inceptionn", "exchange": "ring"},
-        {"sharding": "zero3", "precision": "bf16"},
+        {"sharding": "zero3", "precision": "bf16", "gather_bits": 8},
         {"sharding": "zero1"},
         {"precision": "bf16"},
         {"tensor": 2, "recompute": "full"},

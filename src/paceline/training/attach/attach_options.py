@@ -106,6 +106,12 @@ class AttachOptions:
         if self.gather_format != GATHER_FORMATS[0] and self.gather_bits != 8:
             raise UserError(f"gather_format {self.gather_format} without gather_bits=8", "give gather_bits=8")
 
+    @property
+    def gathered_as(self) -> int | str:
+        """Bits of a gathered weight, with the format if it is not the default."""
+        usual = self.gather_format == GATHER_FORMATS[0]
+        return self.gather_bits if usual else f"{self.gather_bits} {self.gather_format}"
+
     @staticmethod
     def everywhere(
         caller: str, options: AttachOptions | None, changes: Mapping[str, Any], others: Iterable[str] = ()

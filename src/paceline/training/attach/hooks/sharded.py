@@ -197,8 +197,7 @@ class ShardedHook:
             "compression": self.gradient_exchange.compression.name,
             "gradient_exchange": json.dumps(settings(self.gradient_exchange)),  # one entry, whatever options it has
             "factor": self._factor,
-            "gather_bits": self.options.gather_bits,
-            "gather_format": self.options.gather_format,
+            "gather_bits": self.options.gathered_as,
         }
 
     def load_state_dict(self, state: HookState) -> None:

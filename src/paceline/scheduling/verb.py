@@ -12,6 +12,10 @@ from paceline.prediction import StepPredictor
 from paceline.scheduling.fleet import Fleet, Outage, with_costs
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop
+from paceline.scheduling.policies.registry import check_queues
+from paceline.scheduling.queues.kueue_settings import KueueSettings
+from paceline.scheduling.queues.queues_file import read_queues
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.simulate.failures import BEYOND_S, drawn_outages
 from paceline.scheduling.simulate.oversized_jobs import check_sizes, without_too_large
 from paceline.scheduling.simulate.replayed_log import ReplayedLog
@@ -43,6 +47,7 @@ class ScenarioKeywords(TypedDict, total=False):
     fairness: FairnessRule
     drop_too_large: bool
     any_type: bool
+    queues: SlurmSettings | KueueSettings | str | Path | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,7 @@ class ScenarioOptions:
         fairness: ``estimate`` fairness from the devices that a job held, or simulate each job ``alone`` on its share.
         drop_too_large: leave out jobs that ask for more devices than the cluster has of one type, and count them in a note.
         any_type: let jobs use every device type of the cluster, whatever types they name.
+        queues: settings of the policy ``slurm`` or ``kueue``, or the file that holds them; None: their defaults.
     """
 
     where: Mapping[str, str] | None = None
@@ -80,6 +86,7 @@ class ScenarioOptions:
     fairness: FairnessRule = "estimate"
     drop_too_large: bool = False
     any_type: bool = False
+    queues: SlurmSettings | KueueSettings | str | Path | None = None
 
 
 def schedule(
@@ -102,7 +109,9 @@ def schedule(
     Raises:
         UserError: a wrong name or file, a job larger than the cluster, or a job of unknown speed or length.
     """
-    return scenario(jobs, cluster, **options).run(policy, progress)
+    question = scenario(jobs, cluster, **options)
+    check_queues([policy] if isinstance(policy, str) else (), question.queues)
+    return question.run(policy, progress)
 
 
 def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: Unpack[ScenarioKeywords]) -> Scenario:
@@ -132,6 +141,7 @@ def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: 
         stop_early=EarlyStop.named(rule) if isinstance(rule, str) else rule,
         fairness=chosen.fairness,
         notes=(*notes, *failure_notes, *costs),
+        queues=read_queues(chosen.queues) if isinstance(chosen.queues, str | Path) else chosen.queues,
         log=ReplayedLog.of(jobs, trace, every) if isinstance(jobs, str | Path) else None,
     )
 

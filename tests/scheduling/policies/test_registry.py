@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.scheduling.job import CHOICES, Job
-from paceline.scheduling.policies.registry import POLICIES, policy_named
+from paceline.scheduling.policies.registry import POLICIES, check_queues, configured, policy_named
+from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.state import State
 from scheduling_toys import FREE, SMALL, Fleet, audit, many_jobs, simulated, state
@@ -129,3 +130,11 @@ def test_systems_are_known_by_their_names() -> None:
     assert policy_named("Tiresias") is POLICIES["las"] and policy_named("pollux") is POLICIES["goodput"]
     with pytest.raises(UserError, match="unknown policy 'pollix'"):
         policy_named("pollix")
+
+
+def test_settings_of_queues_go_to_the_policy_that_takes_them() -> None:
+    queues = KueueSettings(queues={"a": ClusterQueue()})
+    assert configured("fifo", queues) is POLICIES["fifo"].decide and configured("kueue", queues) is not POLICIES["kueue"].decide
+    check_queues(["fifo", "kueue"], queues)
+    with pytest.raises(UserError, match="settings of kueue, and none of the policies fifo, slurm takes them"):
+        check_queues(["fifo", "slurm"], queues)

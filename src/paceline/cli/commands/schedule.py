@@ -64,9 +64,11 @@ def _add_out(parser: Parser) -> None:
 
 def _run(o: argparse.Namespace) -> Answer:
     from paceline.reporting.text.schedule_text import schedule_screen
+    from paceline.scheduling.policies.registry import check_queues
 
     question, directory = scenario_of(o), RunDir(o.out)
     directory.check_writable()
+    check_queues([o.policy], question.queues)
     simulated = question.run(o.policy, _progress(o, len(question.jobs)))
     data = simulated.to_json(o.skipped)
     screen = schedule_screen(simulated, o.out, o.skipped).missing(*_missed(simulated))
@@ -81,12 +83,13 @@ def _missed(simulated: SimulatedSchedule) -> Iterator[str]:
 
 def _compare(o: argparse.Namespace) -> Answer:
     from paceline.reporting.text.schedule_text import compare_screen
-    from paceline.scheduling.policies.registry import policy_name
+    from paceline.scheduling.policies.registry import check_queues, policy_name
     from paceline.scheduling.simulate.compare import compare, run_policies
 
     question, directory = scenario_of(o), RunDir(o.out)
     directory.check_writable()
     names = [policy_name(name.strip()) for name in o.policies.split(",") if name.strip()]
+    check_queues(names, question.queues)
     finished: list[str] = []
 
     def done(name: str) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from paceline.errors import UserError, known_name
 from paceline.scheduling.job import Choice
 from paceline.scheduling.policies.backfill.conservative import conservative
 from paceline.scheduling.policies.backfill.easy import easy, priority
+from paceline.scheduling.policies.backfill.kueue import kueue
+from paceline.scheduling.policies.backfill.slurm import slurm
 from paceline.scheduling.policies.critical_first import critical_first
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.drf import drf
@@ -27,6 +30,8 @@ from paceline.scheduling.policies.rubick import rubick
 from paceline.scheduling.policies.serving_order import fifo, srtf
 from paceline.scheduling.policies.sia import sia
 from paceline.scheduling.policies.themis import themis
+from paceline.scheduling.queues.kueue_settings import KueueSettings
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.state import Policy
 
 
@@ -38,12 +43,14 @@ class PolicyEntry:
         adapts: properties that it chooses for jobs whose owners allow it. Others stay as requested.
         source: paper and section.
         types: True if it distinguishes device types.
+        settings: class of its keyword ``settings``, which describe the cluster's own scheduler; None: it has none.
     """
 
     decide: Policy
     adapts: frozenset[Choice]
     source: str
     types: bool = False
+    settings: type | None = None
 
 
 RIGID: frozenset[Choice] = frozenset()
@@ -56,6 +63,8 @@ POLICIES: Mapping[str, PolicyEntry] = {
     "easy": PolicyEntry(easy, RIGID, "EASY backfill: Mu'alem and Feitelson, TPDS 2001, section 2", types=True),
     "conservative": PolicyEntry(conservative, RIGID, "conservative backfill: the same", types=True),
     "priority": PolicyEntry(priority, RIGID, "preemption by priority, with EASY backfill", types=True),
+    "slurm": PolicyEntry(slurm, RIGID, "Slurm's multifactor priority and backfill", types=True, settings=SlurmSettings),
+    "kueue": PolicyEntry(kueue, RIGID, "Kueue's quotas, cohorts and preemption", types=True, settings=KueueSettings),
     "las": PolicyEntry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
     "optimus": PolicyEntry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
     "paceline": PolicyEntry(paceline, ADAPTIVE | REPLANNED, "this package", types=True),
@@ -99,6 +108,22 @@ def policy_name(name: str) -> str:
 def policy_named(name: str) -> PolicyEntry:
     """Return the policy of that name or alias. Raises UserError with the nearest names."""
     return POLICIES[policy_name(name)]
+
+
+def configured(name: str, queues: SlurmSettings | KueueSettings | None) -> Policy:
+    """Return the policy of that name with these settings. A policy without such settings stays as it is."""
+    entry = policy_named(name)
+    if queues is None or type(queues) is not entry.settings:
+        return entry.decide
+    return partial(entry.decide, settings=queues)  # type: ignore[call-arg]
+
+
+def check_queues(names: Iterable[str], queues: SlurmSettings | KueueSettings | None) -> None:
+    """Raise UserError for settings of queues that none of the policies takes."""
+    if queues is None or any(policy_named(name).settings is type(queues) for name in names):
+        return
+    taking = next(name for name, entry in POLICIES.items() if entry.settings is type(queues))
+    raise UserError(f"settings of {taking}, and none of the policies {', '.join(names)} takes them", f"add the policy {taking}")
 
 
 def check_types(name: str, types: int) -> None:

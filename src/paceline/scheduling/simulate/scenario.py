@@ -11,7 +11,9 @@ from paceline.errors import UserError, known_name
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import CHOICES, Choice, Job
 from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
-from paceline.scheduling.policies.registry import POLICIES, check_types, policy_named
+from paceline.scheduling.policies.registry import POLICIES, check_types, configured, policy_named
+from paceline.scheduling.queues.kueue_settings import KueueSettings
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
 from paceline.scheduling.simulate.replayed_log import ReplayedLog
@@ -48,6 +50,7 @@ class Scenario:
         stop_early: rule that ends a job that no longer learns; None: never.
         fairness: ``estimate`` fairness from the devices that a job held, or simulate each job ``alone`` on its share.
         notes: remarks on the jobs.
+        queues: settings of the policies ``slurm`` or ``kueue``; None: their defaults.
         log: log of a cluster that the jobs come from; None: they come from elsewhere.
     """
 
@@ -61,6 +64,7 @@ class Scenario:
     fairness: FairnessRule = "estimate"
     notes: tuple[str, ...] = ()
     log: ReplayedLog | None = None
+    queues: SlurmSettings | KueueSettings | None = None
 
     def __post_init__(self) -> None:
         known_name("knowledge", self.knowledge, KNOWLEDGE)
@@ -82,7 +86,7 @@ class Scenario:
         if isinstance(policy, str):
             entry = policy_named(policy)
             name = next(name for name, other in POLICIES.items() if other is entry)
-            decide, adapts = entry.decide, entry.adapts
+            decide, adapts = configured(name, self.queues), entry.adapts
             check_types(name, len(self.fleet.groups))
         else:
             name, decide, adapts = getattr(policy, "__name__", "policy"), policy, frozenset(CHOICES)

@@ -18,11 +18,8 @@ def expected_seconds(state: State, index: int, group: int, first: Lengths = "pre
 
     A prediction of the remaining work comes before the time limit, or after it (``first``), and a stated duration is last.
     """
-    job, outlook = state.jobs[index], state.outlooks[index]
-    asked, most = int(state.devices[index] or state.requested[index]), outlook.max_devices()
-    if asked > most:
-        return None
-    predicted = float(outlook.seconds_left(group, asked)[asked])
+    job = state.jobs[index]
+    predicted = _predicted(state, index, group)
     if predicted == math.inf:
         return None
     ran_s = float(state.run_s[index].sum())
@@ -33,3 +30,12 @@ def expected_seconds(state: State, index: int, group: int, first: Lengths = "pre
     runs = state.devices[index] > 0
     start_s = float(state.restarting_s[index] if runs else state.restart_s[index])
     return max(left_s, OVERDUE_S if runs else 0.0) + start_s if left_s <= 0 else left_s + start_s
+
+
+def _predicted(state: State, index: int, group: int) -> float:
+    """Return the predicted seconds on the devices asked for; inf if the job cannot run on them, NaN if unknown."""
+    asked = int(state.devices[index] or state.requested[index])
+    if state.fixed is not None and not math.isnan(rate := float(state.fixed.rate[index, group])):
+        return float(state.fixed.left[index]) / rate if rate else math.inf
+    outlook = state.outlooks[index]
+    return float(outlook.seconds_left(group, asked)[asked]) if asked <= outlook.max_devices() else math.inf

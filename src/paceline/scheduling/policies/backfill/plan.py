@@ -109,7 +109,7 @@ class BackfillPlan:
         start_s, seconds, group = self.earliest(index, groups)
         asked = int(self.state.requested[index])
         if start_s == math.inf:
-            self.closed.update(group for _, group in self.options(index, groups))
+            self.close(index, groups)
             return False
         nodes = self._earliest_on(index, asked, seconds, group)[1]
         if nodes is not None:
@@ -117,6 +117,14 @@ class BackfillPlan:
         self.available[group].reserve(asked, start_s, seconds)
         self.starts_s[index] = start_s
         return True
+
+    def close(self, index: int, groups: Iterable[int] | None = None) -> None:
+        """Let no further job start on the types that a waiting job may use."""
+        self.closed.update(group for _, group in self.options(index, groups))
+
+    def free_now(self, group: int) -> int:
+        """Return the devices of a type that are free now."""
+        return self.available[group].least(self.state.time_s, 0.0)
 
     def _earliest_on(self, index: int, asked: int, seconds: float, group: int) -> tuple[float, slice | None]:
         counted_s = self.available[group].earliest(asked, seconds)
@@ -198,7 +206,7 @@ class BackfillPlan:
                 chosen = self._enough(victims, asked, group, seconds, nodes)
                 if chosen is not None:
                     for other in chosen:
-                        self._take(other, group)
+                        self.take(other)
                     return True
         return False
 
@@ -236,9 +244,9 @@ class BackfillPlan:
             available.reserve(-count, until_s, end_s - until_s)
         return until_s
 
-    def _take(self, other: int, group: int) -> None:
+    def take(self, other: int) -> None:
         """Take the devices of a running job, at the end of its grace."""
-        until_s = self._give_back(self.available[group], other, int(self.devices[other]))
+        until_s = self._give_back(self.available[int(self.types[other])], other, int(self.devices[other]))
         placement = self.state.placements[other] if self.state.placements else ()
         self.devices[other], self.types[other] = 0, -1
         self._ends_s[other] = math.inf

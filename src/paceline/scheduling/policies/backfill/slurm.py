@@ -1,0 +1,189 @@
+"""Policy of Slurm: multifactor priority and backfill with reservations by time limits.
+
+Slurm 25.05: priority_multifactor.html, preempt.html, and sched/backfill in sched_config.html. A job's account is its
+``virtual_cluster``, its user its ``owner``, its partition its ``queue``. The simulator counts devices, not CPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.scheduling.job import Job
+from paceline.scheduling.policies.backfill.expected_length import Lengths
+from paceline.scheduling.policies.backfill.plan import BackfillPlan
+from paceline.scheduling.queues.fair_share import DecayedUsage, User, fair_share_factors
+from paceline.scheduling.queues.slurm_settings import Partition, Qos, SlurmSettings
+from paceline.scheduling.state import Decision, State
+from paceline.scheduling.traces.type_names import types_meant
+
+DEFAULT = SlurmSettings(weight_age=1000.0, weight_fairshare=10_000.0)
+"""Settings where none are given: fair share first, then age."""
+
+
+def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "stated") -> Decision:
+    """Start jobs by tier and priority. A job that must wait gets a reservation, which later jobs do not delay.
+
+    Jobs over the bound of their account or quality of service wait, and hold up no other.
+
+    Args:
+        lengths: source of the expected lengths; Slurm itself knows time limits only.
+    """
+    usage = DecayedUsage(settings.half_life_s, settings.usage, state.memory)
+    usage.pass_to(state.time_s)
+    factors = fair_share_factors(settings, usage.usage, {_user(job) for job in state.jobs}) if settings.multifactor else {}
+    waiting = np.flatnonzero(state.devices == 0).tolist()
+    priorities = priority_of(state, settings, factors)
+    tiers = [_partition(settings, job).tier for job in state.jobs]
+    order = sorted(waiting, key=lambda index: (-tiers[index], -priorities[index], index))
+    plan = BackfillPlan(_with_limits(state, settings), lengths)
+    removed: dict[int, str] = {}
+    bounds = _Bounds(state, settings)
+    tested = 0
+    for index in order:
+        if tested >= settings.max_tested:
+            break
+        groups = _groups(state, settings, index)
+        if not bounds.allow(index):
+            continue
+        if plan.start(index, groups):
+            bounds.add(index)
+            continue
+        if settings.preempt != "none" and _preempts(plan, settings, index, groups, removed) and plan.start(index, groups):
+            bounds.add(index)
+            continue
+        tested += 1
+        start_s = plan.earliest(index, groups)[0]
+        if not settings.backfill:
+            plan.close(index, groups)
+        elif start_s <= state.time_s + settings.window_s or start_s == math.inf:
+            plan.reserve(index, groups)
+    decision = plan.decision(order)
+    held: Counter[User] = Counter()
+    for job, devices in zip(state.jobs, decision.devices.tolist(), strict=True):
+        held[_user(job)] += devices * job.share
+    usage.hold(held)
+    holds_until_s = math.inf if not (decision.devices == 0).any() else -math.inf
+    return replace(decision, memory=usage.to_json(), holds_until_s=holds_until_s, removed=removed)
+
+
+def priority_of(state: State, settings: SlurmSettings, factors: dict[User, float]) -> Array:
+    """Return the priority of each job. ``Job.priority`` is added, as a site factor or a negative nice value.
+
+    Args:
+        factors: fair-share factor of each user.
+    """
+    added = np.array([job.priority for job in state.jobs], float)
+    if not settings.multifactor or not state.jobs:
+        return added
+    age = np.minimum(state.age_s / settings.max_age_s, 1.0) if settings.max_age_s else np.ones(len(state.jobs))
+    size = np.asarray(state.requested / max(int(state.capacity.sum()), 1), float)
+    size = 1 - size if settings.favor_small else size
+    partition = [_partition(settings, job).priority for job in state.jobs]
+    most = max((stated.priority for stated in settings.partitions.values()), default=1.0)
+    quality = [_qos(settings, job).priority for job in state.jobs]
+    best = max((stated.priority for stated in settings.qos.values()), default=0.0)
+    fair = [factors.get(_user(job), 1.0) for job in state.jobs]
+    return np.asarray(
+        added
+        + settings.weight_age * age
+        + settings.weight_job_size * size
+        + settings.weight_partition * np.array(partition) / (most or 1.0)
+        + settings.weight_qos * np.array(quality) / (best or 1.0)
+        + settings.weight_fairshare * np.array(fair)
+    )
+
+
+def _user(job: Job) -> User:
+    return job.virtual_cluster or "default", job.owner or "default"
+
+
+def _partition(settings: SlurmSettings, job: Job) -> Partition:
+    return settings.partitions.get(job.queue) or _DEFAULT_PARTITION
+
+
+def _qos(settings: SlurmSettings, job: Job) -> Qos:
+    return settings.qos.get(job.qos) or settings.qos.get("normal") or _DEFAULT_QOS
+
+
+_DEFAULT_PARTITION, _DEFAULT_QOS = Partition(), Qos()
+
+
+def _groups(state: State, settings: SlurmSettings, index: int) -> list[int]:
+    stated, types = _partition(settings, state.jobs[index]).types, state.fleet.types
+    meant = {name for given in stated for name in types_meant(given, types)}
+    return [group for group, name in enumerate(types) if not stated or name in meant]
+
+
+def _with_limits(state: State, settings: SlurmSettings) -> State:
+    """Return the state with the default limits of partitions."""
+    if not any(stated.default_limit_s for stated in settings.partitions.values()):
+        return state
+    limits = [_partition(settings, job).default_limit_s for job in state.jobs]
+    jobs = [
+        replace(job, limit_s=limit_s) if limit_s and not job.limit_s else job
+        for job, limit_s in zip(state.jobs, limits, strict=True)
+    ]
+    return replace(state, jobs=jobs)
+
+
+class _Bounds:
+    """Devices in use by account, quality of service and user, against their bounds."""
+
+    def __init__(self, state: State, settings: SlurmSettings) -> None:
+        self._state, self._settings = state, settings
+        self._used: Counter[tuple[str, ...]] = Counter()
+        self._any = any(account.max_devices for account in settings.accounts.values()) or any(
+            qos.max_devices or qos.max_devices_per_user for qos in settings.qos.values()
+        )
+        for index in np.flatnonzero(state.devices).tolist() if self._any else ():
+            self.add(index)
+
+    def _bounds(self, index: int) -> dict[tuple[str, ...], int]:
+        job, settings = self._state.jobs[index], self._settings
+        account, user = _user(job)
+        bounds: dict[tuple[str, ...], int] = {}
+        for name in settings.ancestors(account):
+            if name in settings.accounts and (most := settings.accounts[name].max_devices):
+                bounds["account", name] = most
+        qos = _qos(settings, job)
+        if qos.max_devices:
+            bounds["qos", job.qos] = qos.max_devices
+        if qos.max_devices_per_user:
+            bounds["qos", job.qos, user] = qos.max_devices_per_user
+        return bounds
+
+    def add(self, index: int) -> None:
+        """Count a job that runs or starts."""
+        if self._any:
+            for name in self._bounds(index):
+                self._used[name] += int(self._state.requested[index])
+
+    def allow(self, index: int) -> bool:
+        """Return whether a job may start within its bounds."""
+        asked = int(self._state.requested[index])
+        return not self._any or all(self._used[name] + asked <= most for name, most in self._bounds(index).items())
+
+
+def _preempts(plan: BackfillPlan, settings: SlurmSettings, index: int, groups: list[int], removed: dict[int, str]) -> bool:
+    """Preempt jobs of a lower tier or of qualities of service that this job's may preempt."""
+    state, job = plan.state, plan.state.jobs[index]
+
+    def lower(other: int) -> bool:
+        if float(state.held_s[other]) < settings.exempt_s:
+            return False
+        if settings.preempt == "qos":
+            return (state.jobs[other].qos or "normal") in _qos(settings, job).preempts
+        return _partition(settings, state.jobs[other]).tier < _partition(settings, job).tier
+
+    before = plan.devices.copy()
+    if not plan.preempt(index, lower, groups):
+        return False
+    if settings.preempt_mode == "cancel":
+        for other in np.flatnonzero((before > 0) & (plan.devices == 0)).tolist():
+            removed[other] = f"it was preempted for {job.name} and cancelled"
+    return True

@@ -1,0 +1,1 @@
+"""Settings of the schedulers Slurm and Kueue."""

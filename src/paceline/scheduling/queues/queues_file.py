@@ -1,0 +1,133 @@
+"""Reader of the settings of Slurm or Kueue from a file: their own text or objects, or a TOML file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError, known_name, shorten
+from paceline.hardware.catalogue import device, is_device
+from paceline.scheduling.queues.kueue_objects import parse_kueue
+from paceline.scheduling.queues.kueue_settings import ClusterQueue, Cohort, KueueSettings, Quota
+from paceline.scheduling.queues.slurm_config import parse_slurm
+from paceline.scheduling.queues.slurm_settings import Account, Partition, Qos, SlurmSettings
+from paceline.units import parse_seconds
+
+Settings = SlurmSettings | KueueSettings
+EXAMPLE = "give what `scontrol show config` or `kubectl get clusterqueues -o yaml` prints, or TOML with scheduler = 'slurm'"
+
+
+def read_queues(path: str | Path) -> Settings:
+    """Read settings. The form follows from the content.
+
+    A TOML file states ``scheduler = "slurm"`` or ``"kueue"`` and fields of the settings. Times are texts such as
+    ``half_life = "7d"``. Tables ``[accounts.NAME]``, ``[partitions.NAME]``, ``[qos.NAME]``, ``[queues.NAME]`` and
+    ``[cohorts.NAME]`` hold their fields, and quotas are ``quotas.A100 = {nominal = 8}``.
+
+    Raises:
+        UserError: a file that cannot be read, is in no form, or has an unknown or wrong value.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {file}: {shorten(str(error))}", EXAMPLE) from None
+    try:
+        return parse_queues(text, file.suffix)
+    except UserError as error:
+        raise UserError(f"{file.name}: {error.message}", error.fix) from None
+
+
+def parse_queues(text: str, suffix: str = "") -> Settings:
+    """Read settings from text; see ``read_queues``. ``suffix``: ``.toml`` if the text is TOML."""
+    if suffix == ".toml":
+        return _of_toml(text)
+    if text.lstrip().startswith("{") or "apiVersion:" in text or "kind:" in text:
+        return parse_kueue(_objects(text), lambda name: device(name).name if is_device(name) else name)
+    return parse_slurm(text)
+
+
+def _objects(text: str) -> list[Mapping[str, Any]]:
+    """Return the objects of JSON or YAML."""
+    try:
+        if text.lstrip().startswith("{"):
+            found = [json.loads(text)]
+        else:
+            import yaml  # type: ignore[import-untyped]  # only where a file is read
+
+            found = list(yaml.safe_load_all(text))
+    except ValueError as error:
+        raise UserError(f"neither JSON nor YAML: {shorten(str(error))}", EXAMPLE) from None
+    except Exception as error:  # errors of yaml
+        raise UserError(f"not YAML: {shorten(str(error))}", EXAMPLE) from None
+    if not all(isinstance(item, Mapping) for item in found if item is not None):
+        raise UserError("no objects of Kubernetes", EXAMPLE)
+    return [item for item in found if item is not None]
+
+
+def _of_toml(text: str) -> Settings:
+    import tomllib  # not with the package, whose import is light
+
+    try:
+        data = tomllib.loads(text)
+    except ValueError as error:
+        raise UserError(f"not TOML: {shorten(str(error))}", EXAMPLE) from None
+    scheduler = known_name("scheduler", data.pop("scheduler", "slurm"), ("slurm", "kueue"))
+    if scheduler == "slurm":
+        tables: dict[str, Callable[[Any, str], Any]] = {
+            "accounts": lambda table, where: _built(Account, table, where),
+            "partitions": lambda table, where: _built(Partition, table, where),
+            "qos": lambda table, where: _built(Qos, table, where),
+        }
+        values = {name: _each(data.pop(name), name, make) for name, make in tables.items() if name in data}
+        usage = data.pop("usage", {})
+        rows = {(a, u): float(s) for a, users in _table(usage, "usage").items() for u, s in _table(users, f"usage.{a}").items()}
+        slurm: SlurmSettings = _built(SlurmSettings, {**data, **values, "usage": rows}, "the settings")
+        return slurm
+    values = {
+        name: _each(data.pop(name), name, lambda table, where, kind=kind: _with_quotas(kind, table, where))  # type: ignore[misc]
+        for name, kind in (("queues", ClusterQueue), ("cohorts", Cohort))
+        if name in data
+    }
+    kueue: KueueSettings = _built(KueueSettings, {**data, **values}, "the settings")
+    return kueue
+
+
+def _table(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where} is {shorten(repr(value), 40)}", "give a table")
+    return value
+
+
+def _each(tables: Any, where: str, make: Callable[[Any, str], Any]) -> dict[str, Any]:
+    return {name: make(table, f"{where}.{name}") for name, table in _table(tables, where).items()}
+
+
+def _with_quotas(kind: type, table: Any, where: str) -> Any:
+    given = dict(_table(table, where))
+    if "quotas" in given:
+        given["quotas"] = _each(given["quotas"], f"{where}.quotas", lambda quota, there: _built(Quota, quota, there))
+    return _built(kind, given, where)
+
+
+def _built(kind: type, table: Any, where: str) -> Any:
+    """Build a dataclass from a table. A field in seconds is given without ``_s``, as a time or a number of seconds."""
+    types = {field.name: str(field.type) for field in fields(kind)}
+    values = {}
+    for key, value in _table(table, where).items():
+        name = f"{key}_s" if f"{key}_s" in types else key
+        known_name(f"key of {where}", name, types)
+        values[name] = _checked(types[name], value, f"{where}: {key}", name != key)
+    return kind(**values)
+
+
+def _checked(kind: str, value: Any, where: str, is_time: bool) -> Any:
+    if is_time and isinstance(value, str):
+        return parse_seconds(value, zero=True)
+    legal: tuple[type, ...] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}.get(kind, (object,))
+    if not isinstance(value, legal) or (isinstance(value, bool) and kind in ("int", "float")):
+        raise UserError(f"{where} is {shorten(repr(value), 40)}", f"give a {kind}")
+    return tuple(value) if isinstance(value, list) else value

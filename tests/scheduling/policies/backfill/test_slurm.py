@@ -1,0 +1,98 @@
+"""Slurm's policy: factors by their formula, tiers, bounds, reservations within a window, and preemption."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.policies.backfill.slurm import priority_of, slurm
+from paceline.scheduling.queues.slurm_settings import Account, Partition, Qos, SlurmSettings
+from scheduling_toys import rigid, simulated, state
+
+EIGHT = Fleet.named("1x8xT4")
+
+
+def starts(jobs: list[Job], **settings: Any) -> dict[str, float]:
+    schedule = simulated(jobs, partial(slurm, settings=SlurmSettings(**settings)), EIGHT)
+    return {outcome.job.name: outcome.start_s for outcome in schedule.outcomes}
+
+
+def test_the_priority_is_the_weighted_sum() -> None:
+    """priority_multifactor.html: half of PriorityMaxAge, a quarter of the machine, 1 of 2 in the partition, half in QOS."""
+    settings = SlurmSettings(
+        weight_age=1000,
+        weight_job_size=100,
+        weight_partition=10,
+        weight_qos=20,
+        weight_fairshare=10_000,
+        max_age_s=200,
+        partitions={"a": Partition(priority=1), "b": Partition(priority=2)},
+        qos={"half": Qos(priority=50), "best": Qos(priority=100)},
+    )
+    job = rigid("j", 1, 2, queue="a", qos="half", owner="ann", virtual_cluster="v", priority=7)
+    given = state([job], EIGHT, time_s=100.0)
+    assert priority_of(given, settings, {("v", "ann"): 0.25})[0] == 7 + 500 + 25 + 5 + 10 + 2500
+    small = SlurmSettings(weight_job_size=100, favor_small=True)
+    assert priority_of(given, small, {})[0] == 7 + 75
+    assert priority_of(given, SlurmSettings(multifactor=False, weight_age=9), {})[0] == 7
+
+
+def test_an_account_that_used_less_comes_first() -> None:
+    """b has used nothing; then both are served by turns."""
+    jobs = [rigid("a0", 100, 8, virtual_cluster="a"), *(rigid(f"a{n}", 100, 8, 1.0, virtual_cluster="a") for n in (1, 2))]
+    jobs += [rigid(f"b{n}", 100, 8, 2.0, virtual_cluster="b") for n in (0, 1)]
+    assert starts(jobs, weight_fairshare=1) == {"a0": 0, "b0": 100, "a1": 200, "b1": 300, "a2": 400}
+    shares = {"a": Account(shares=9), "b": Account(shares=1)}
+    assert starts(jobs, weight_fairshare=1, accounts=shares)["a1"] == 200
+    assert starts(jobs, weight_fairshare=1, usage={("b", "default"): 1e6})["b0"] == 300
+
+
+def test_tiers_come_before_priorities_and_time_limits_before_lengths() -> None:
+    partitions = {"low": Partition(tier=1), "high": Partition(tier=2)}
+    jobs = [rigid("run", 100, 8), rigid("first", 10, 8, 1.0, queue="low", priority=99), rigid("tier", 10, 8, 2.0, queue="high")]
+    assert starts(jobs, partitions=partitions) == {"run": 0, "tier": 100, "first": 110}
+    narrow = [rigid("run", 100, 6, limit_s=100.0), rigid("head", 10, 8, 1.0), rigid("short", 50, 2, 2.0, limit_s=1000.0)]
+    assert starts(narrow)["short"] == 110, "its limit does not fit before the head, its length does"
+    assert starts([*narrow[:2], rigid("short", 50, 2, 2.0, limit_s=90.0)])["short"] == 2
+    limits = {"d": Partition(default_limit_s=1000.0)}
+    assert starts([*narrow[:2], rigid("short", 50, 2, 2.0, queue="d")], partitions=limits)["short"] == 110
+
+
+def test_reservations_end_at_the_window_and_the_depth() -> None:
+    """A job beyond the window or the depth of the search has no reservation, and one without backfill lets none pass."""
+    jobs = [rigid("run", 1000, 6), rigid("head", 10, 8, 1.0), rigid("long", 2000, 2, 2.0)]
+    assert starts(jobs) == {"run": 0, "head": 1000, "long": 1010}
+    assert starts(jobs, window_s=500) == {"run": 0, "long": 2, "head": 2002}
+    short = [*jobs[:2], rigid("short", 5, 2, 2.0)]
+    assert starts(short)["short"] == 2 and starts(short, backfill=False)["short"] == 1010
+    assert starts(short, max_tested=1)["short"] == 1010
+
+
+def test_a_job_over_a_bound_waits_and_holds_up_no_other() -> None:
+    jobs = [rigid(f"a{n}", 100, 4, float(n), virtual_cluster="sub", owner="ann", qos="q") for n in range(2)]
+    jobs += [rigid("b", 100, 4, 5.0, virtual_cluster="other")]
+    for bound in (
+        {"accounts": {"top": Account(max_devices=4), "sub": Account(parent="top")}},
+        {"qos": {"q": Qos(max_devices=4)}},
+        {"qos": {"q": Qos(max_devices_per_user=4)}},
+    ):
+        assert starts(jobs, **bound) == {"a0": 0, "a1": 100, "b": 5}
+
+
+@pytest.mark.parametrize("kind", ["qos", "partition_prio"])
+def test_preemption_requeues_or_cancels(kind: str) -> None:
+    jobs = [rigid("low", 1000, 8, qos="normal", queue="low"), rigid("high", 100, 8, 50.0, qos="high", queue="high")]
+    rules: dict[str, Any] = {
+        "preempt": kind,
+        "qos": {"high": Qos(preempts=("normal",))},
+        "partitions": {"low": Partition(), "high": Partition(tier=2)},
+    }
+    assert starts(jobs, **rules)["high"] == 50
+    late = [*jobs, rigid("tick", 1, 8, 300.0)]
+    assert starts(late, exempt_s=300.0, **rules)["high"] == 300
+    schedule = simulated(jobs, partial(slurm, settings=SlurmSettings(preempt_mode="cancel", **rules)), EIGHT)
+    assert schedule.outcomes[0].removed.startswith("it was preempted for high") and schedule.outcomes[1].end_s == 150

@@ -1,0 +1,79 @@
+"""Files of settings, in the forms that operators have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
+from paceline.scheduling.queues.queues_file import parse_queues, read_queues
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
+
+SLURM = """
+scheduler = "slurm"
+weight_fairshare = 1000
+half_life = "7d"
+window = 3600
+[accounts.vision]
+shares = 3
+users = { ann = 1 }
+[qos.high]
+preempts = ["normal"]
+[usage.vision]
+ann = 7200
+"""
+KUEUE = """
+scheduler = "kueue"
+fair_sharing = true
+local_queues = { team = "a" }
+[queues.a]
+cohort = "all"
+quotas.A100 = { nominal = 8, borrowing_limit = 4 }
+"""
+YAML = """
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: a}
+spec:
+  resourceGroups:
+  - coveredResources: ["nvidia.com/gpu"]
+    flavors: [{name: T4, resources: [{name: nvidia.com/gpu, nominalQuota: 4}]}]
+"""
+
+
+def test_each_form_is_read(tmp_path: Path) -> None:
+    (tmp_path / "slurm.toml").write_text(SLURM)
+    assert read_queues(tmp_path / "slurm.toml") == SlurmSettings(
+        weight_fairshare=1000,
+        half_life_s=7 * 86400,
+        window_s=3600,
+        accounts={"vision": Account(shares=3, users={"ann": 1})},
+        qos={"high": Qos(preempts=("normal",))},
+        usage={("vision", "ann"): 7200},
+    )
+    assert parse_queues(KUEUE, ".toml") == KueueSettings(
+        queues={"a": ClusterQueue(cohort="all", quotas={"A100": Quota(nominal=8, borrowing_limit=4)})},
+        local_queues={"team": "a"},
+        fair_sharing=True,
+    )
+    assert parse_queues(YAML) == KueueSettings(queues={"a": ClusterQueue(quotas={"T4": Quota(nominal=4)})})
+    assert parse_queues("PriorityType = priority/multifactor\nPriorityWeightAge = 5\n") == SlurmSettings(weight_age=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix", "says"),
+    [
+        ("scheduler = 'pbs'", ".toml", "unknown scheduler 'pbs'"),
+        ("weight_ages = 1", ".toml", "did you mean weight_age"),
+        ("weight_age = 'much'", ".toml", "weight_age is 'much'"),
+        ("scheduler = 'kueue'\n[queues.a]\nquotas.A100 = 8", ".toml", "queues.a.quotas.A100 is 8"),
+        ("{", "", "neither JSON nor YAML"),
+        ("kind: [", "", "not YAML"),
+        ("nothing", "", "no setting of Slurm"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, suffix: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        parse_queues(text, suffix)

@@ -1,0 +1,100 @@
+"""Settings of Slurm as its tools print them."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.queues.slurm_config import parse_slurm, slurm_seconds
+from paceline.scheduling.queues.slurm_settings import Account, Partition, Qos, SlurmSettings
+
+CONFIG = """Configuration data as of 2026-11-01T10:00:00
+PreemptMode             = REQUEUE
+PreemptType             = preempt/qos
+PreemptExemptTime       = 00:10:00
+PriorityParameters      = (null)
+PriorityDecayHalfLife   = 14-00:00:00
+PriorityFavorSmall      = No
+PriorityFlags           = NO_FAIR_TREE
+PriorityMaxAge          = 14-00:00:00
+PriorityType            = priority/multifactor
+PriorityWeightAge       = 1000
+PriorityWeightFairShare = 2000
+PriorityWeightJobSize   = 10
+PriorityWeightPartition = 20
+PriorityWeightQOS       = 30
+SchedulerParameters     = bf_window=2880,bf_max_job_test=100,bf_continue
+SchedulerType           = sched/backfill
+
+PartitionName=gpu
+   AllowGroups=ALL DefaultTime=01:00:00 MaxTime=2-00:00:00
+   PriorityJobFactor=5 PriorityTier=2 State=UP
+PartitionName=long
+   DefaultTime=NONE MaxTime=UNLIMITED PriorityJobFactor=1 PriorityTier=1
+
+Cluster|Account|User|Share|ParentName|GrpTRES|QOS
+c|root||1|||normal
+c|vision||4|root|gres/gpu=32|normal
+c|vision|ann|2|||normal
+c|nlp||parent|vision||normal
+
+Name|Priority|Preempt|GrpTRES|MaxTRESPU
+normal|0|||
+high|100|normal,low|gres/gpu=16|gres/gpu=8
+
+Account|User|RawShares|NormShares|RawUsage|EffectvUsage|FairShare
+root|||0.0|900|1.0|
+ vision|ann|2|0.5|800|0.9|0.1
+"""
+
+
+def test_everything_that_decides_is_read() -> None:
+    settings = parse_slurm(CONFIG)
+    assert settings == SlurmSettings(
+        weight_age=1000,
+        weight_fairshare=2000,
+        weight_job_size=10,
+        weight_partition=20,
+        weight_qos=30,
+        max_age_s=14 * 86400,
+        half_life_s=14 * 86400,
+        fair_tree=False,
+        preempt="qos",
+        exempt_s=600,
+        window_s=2 * 86400,
+        max_tested=100,
+        partitions={"gpu": Partition(priority=5, tier=2, default_limit_s=3600), "long": Partition()},
+        accounts={"vision": Account(shares=4, max_devices=32, users={"ann": 2}), "nlp": Account(parent="vision")},
+        qos={"normal": Qos(), "high": Qos(priority=100, max_devices=16, max_devices_per_user=8, preempts=("normal", "low"))},
+        usage={("vision", "ann"): 800},
+    )
+
+
+def test_slurm_conf_and_its_defaults() -> None:
+    partition = "PartitionName=debug Nodes=n[1-4] Default=YES MaxTime=30 State=UP"
+    settings = parse_slurm(f"ClusterName=c # a comment\nSchedulerType=sched/builtin\n{partition}\n")
+    assert (
+        not settings.multifactor and not settings.backfill and settings.partitions == {"debug": Partition(default_limit_s=1800)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400),
+        ("90:30", 5430),
+        ("1:00:00", 3600),
+        ("7-0", 604800),
+        ("1-12:30", 131400),
+        ("2-00:00:01", 172801),
+        ("UNLIMITED", 0),
+    ],
+)
+def test_times_of_slurm(text: str, seconds: float) -> None:
+    assert slurm_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "hello = 3\n", "PriorityWeightAge = many\n", "PriorityMaxAge = soon\n"])
+def test_a_text_without_settings_is_refused(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_slurm(text)

@@ -67,8 +67,8 @@ PLAN = (
 ASK = "--on --cluster --network --by --budget" + SEARCH + TRAINING
 SCHEDULED = (
     "TRACE --where --drop-too-large --any-type --cluster --profiles --knowledge --round --restart --queues --interference"
-    " --checkpoint --outage --maintenance --failures --repair --price --stop-early --fairness --skipped --seed --out --report --brief"
-    " --why --json --help"
+    " --checkpoint --outage --maintenance --failures --repair --price --stop-early --fairness --skipped --seed --out"
+    " --report --brief --why --json --help"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"

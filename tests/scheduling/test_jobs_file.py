@@ -41,6 +41,8 @@ priority = -3
 preemptible = false
 min_run = "10min"
 topology = "node"
+queue = "gpu"
+qos = "high"
 """
 
 
@@ -60,6 +62,7 @@ def test_jobs_and_when_they_arrive(tmp_path: Path) -> None:
     assert (rigid.job.deadline_s, rigid.job.owner, rigid.job.virtual_cluster) == (10800.0, "ann", "vision")
     assert rigid.job.device_types == ("A100 SXM 80GB", "their own")
     conditions = (rigid.job.limit_s, rigid.job.priority, rigid.job.preemptible, rigid.job.min_run_s, rigid.job.topology)
+    assert (rigid.job.queue, rigid.job.qos) == ("gpu", "high")
     assert conditions == (7200.0, -3, False, 600.0, "node") and Launch.from_json(rigid.to_json()) == rigid
     assert (elastic.job.deadline_s, elastic.job.weight, elastic.global_batch, elastic.job.device_types) == (
         math.inf,

@@ -41,6 +41,8 @@ KEYS = (
     "min_run",
     "topology",
     "share",
+    "queue",
+    "qos",
 )
 EXAMPLE = '[[job]] with name = "a" and command = "paceline train --model lenet5 --data digits"'
 
@@ -116,7 +118,7 @@ def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[Launch, floa
         preemptible=_yes(table, "preemptible", True, where),
         topology=_text(table, "topology", "", where),
         share=_number(table, "share", 1.0, where),
-        **{name: _text(table, name, "", where) for name in ("model", "owner", "virtual_cluster")},
+        **{name: _text(table, name, "", where) for name in ("model", "owner", "virtual_cluster", "queue", "qos")},
     )
     return launch, _time(table, "arrival", "0s", where)
 

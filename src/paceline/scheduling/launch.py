@@ -22,7 +22,7 @@ _SET_BY_EXECUTOR = ("--workers", "--out", "--resume")
 _EPOCHS, _BATCH = 10, 64  # defaults of paceline train
 _STATED = ("min_devices", "max_devices", "model", "batch", "samples", "duration_s", "weight", "deadline_s")
 _OWNERSHIP = ("virtual_cluster", "owner", "device_types")
-_CONDITIONS = ("limit_s", "priority", "preemptible", "min_run_s", "topology")
+_CONDITIONS = ("limit_s", "priority", "preemptible", "min_run_s", "topology", "queue", "qos")
 """Fields of ``Job`` that are written where they differ from their defaults. ``grace_s`` is a field of ``Launch``."""
 _END = "end of the command"
 

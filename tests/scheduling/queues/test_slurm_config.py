@@ -6,7 +6,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.scheduling.queues.slurm_config import parse_slurm, slurm_seconds
-from paceline.scheduling.queues.slurm_settings import Account, Partition, Qos, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 
 CONFIG = """Configuration data as of 2026-11-01T10:00:00
 PreemptMode             = REQUEUE
@@ -63,7 +63,7 @@ def test_everything_that_decides_is_read() -> None:
         exempt_s=600,
         window_s=2 * 86400,
         max_tested=100,
-        partitions={"gpu": Partition(priority=5, tier=2, default_limit_s=3600), "long": Partition()},
+        partitions={"gpu": SlurmPartition(priority=5, tier=2, default_limit_s=3600), "long": SlurmPartition()},
         accounts={"vision": Account(shares=4, max_devices=32, users={"ann": 2}), "nlp": Account(parent="vision")},
         qos={"normal": Qos(), "high": Qos(priority=100, max_devices=16, max_devices_per_user=8, preempts=("normal", "low"))},
         usage={("vision", "ann"): 800},
@@ -74,7 +74,9 @@ def test_slurm_conf_and_its_defaults() -> None:
     partition = "PartitionName=debug Nodes=n[1-4] Default=YES MaxTime=30 State=UP"
     settings = parse_slurm(f"ClusterName=c # a comment\nSchedulerType=sched/builtin\n{partition}\n")
     assert (
-        not settings.multifactor and not settings.backfill and settings.partitions == {"debug": Partition(default_limit_s=1800)}
+        not settings.multifactor
+        and not settings.backfill
+        and settings.partitions == {"debug": SlurmPartition(default_limit_s=1800)}
     )
 
 

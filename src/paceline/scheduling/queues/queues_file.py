@@ -13,7 +13,7 @@ from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.queues.kueue_objects import parse_kueue
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, Cohort, KueueSettings, Quota
 from paceline.scheduling.queues.slurm_config import parse_slurm
-from paceline.scheduling.queues.slurm_settings import Account, Partition, Qos, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from paceline.units import parse_seconds
 
 Settings = SlurmSettings | KueueSettings
@@ -79,7 +79,7 @@ def _of_toml(text: str) -> Settings:
     if scheduler == "slurm":
         tables: dict[str, Callable[[Any, str], Any]] = {
             "accounts": lambda table, where: _built(Account, table, where),
-            "partitions": lambda table, where: _built(Partition, table, where),
+            "partitions": lambda table, where: _built(SlurmPartition, table, where),
             "qos": lambda table, where: _built(Qos, table, where),
         }
         values = {name: _each(data.pop(name), name, make) for name, make in tables.items() if name in data}

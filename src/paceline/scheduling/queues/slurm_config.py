@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.scheduling.queues.slurm_settings import Account, Partition, Qos, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _NEVER = ("UNLIMITED", "INFINITE", "NONE", "")
@@ -71,7 +71,7 @@ def parse_slurm(text: str) -> SlurmSettings:
         UserError: text without any setting of Slurm, or a wrong value.
     """
     values: dict[str, Any] = {"multifactor": False}
-    partitions: dict[str, Partition] = {}
+    partitions: dict[str, SlurmPartition] = {}
     found = False
     for name, value in _parameters(text):
         key = name.casefold()
@@ -128,9 +128,9 @@ def _partitions(text: str) -> Iterator[dict[str, str]]:
         yield current
 
 
-def _partition(words: Mapping[str, str]) -> Partition:
+def _partition(words: Mapping[str, str]) -> SlurmPartition:
     default_s = slurm_seconds(words.get("defaulttime", "")) or slurm_seconds(words.get("maxtime", ""))
-    return Partition(
+    return SlurmPartition(
         priority=float(words.get("priorityjobfactor") or words.get("priority") or 1),
         tier=int(words.get("prioritytier") or words.get("priority") or 1),
         default_limit_s=default_s,

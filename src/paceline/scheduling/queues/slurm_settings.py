@@ -33,7 +33,7 @@ class Account:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition:
+class SlurmPartition:
     """Partition of the nodes.
 
     Attributes:
@@ -95,7 +95,7 @@ class SlurmSettings:
     fair_tree: bool = True
     dampening: float = 1.0
     accounts: Mapping[str, Account] = field(default_factory=dict)
-    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    partitions: Mapping[str, SlurmPartition] = field(default_factory=dict)
     qos: Mapping[str, Qos] = field(default_factory=dict)
     usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
     preempt: Preempt = "none"

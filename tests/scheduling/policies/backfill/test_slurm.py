@@ -10,7 +10,7 @@ import pytest
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.backfill.slurm import priority_of, slurm
-from paceline.scheduling.queues.slurm_settings import Account, Partition, Qos, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from scheduling_toys import rigid, simulated, state
 
 EIGHT = Fleet.named("1x8xT4")
@@ -30,7 +30,7 @@ def test_the_priority_is_the_weighted_sum() -> None:
         weight_qos=20,
         weight_fairshare=10_000,
         max_age_s=200,
-        partitions={"a": Partition(priority=1), "b": Partition(priority=2)},
+        partitions={"a": SlurmPartition(priority=1), "b": SlurmPartition(priority=2)},
         qos={"half": Qos(priority=50), "best": Qos(priority=100)},
     )
     job = rigid("j", 1, 2, queue="a", qos="half", owner="ann", virtual_cluster="v", priority=7)
@@ -52,13 +52,13 @@ def test_an_account_that_used_less_comes_first() -> None:
 
 
 def test_tiers_come_before_priorities_and_time_limits_before_lengths() -> None:
-    partitions = {"low": Partition(tier=1), "high": Partition(tier=2)}
+    partitions = {"low": SlurmPartition(tier=1), "high": SlurmPartition(tier=2)}
     jobs = [rigid("run", 100, 8), rigid("first", 10, 8, 1.0, queue="low", priority=99), rigid("tier", 10, 8, 2.0, queue="high")]
     assert starts(jobs, partitions=partitions) == {"run": 0, "tier": 100, "first": 110}
     narrow = [rigid("run", 100, 6, limit_s=100.0), rigid("head", 10, 8, 1.0), rigid("short", 50, 2, 2.0, limit_s=1000.0)]
     assert starts(narrow)["short"] == 110, "its limit does not fit before the head, its length does"
     assert starts([*narrow[:2], rigid("short", 50, 2, 2.0, limit_s=90.0)])["short"] == 2
-    limits = {"d": Partition(default_limit_s=1000.0)}
+    limits = {"d": SlurmPartition(default_limit_s=1000.0)}
     assert starts([*narrow[:2], rigid("short", 50, 2, 2.0, queue="d")], partitions=limits)["short"] == 110
 
 
@@ -89,7 +89,7 @@ def test_preemption_requeues_or_cancels(kind: str) -> None:
     rules: dict[str, Any] = {
         "preempt": kind,
         "qos": {"high": Qos(preempts=("normal",))},
-        "partitions": {"low": Partition(), "high": Partition(tier=2)},
+        "partitions": {"low": SlurmPartition(), "high": SlurmPartition(tier=2)},
     }
     assert starts(jobs, **rules)["high"] == 50
     late = [*jobs, rigid("tick", 1, 8, 300.0)]

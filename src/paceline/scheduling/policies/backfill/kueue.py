@@ -213,7 +213,7 @@ class _Admission:
                 legal = lends and (stated.reclaim == "Any" or (stated.reclaim == "LowerPriority" and low < job.priority))
             if legal:
                 found.append(other)
-        return sorted(found, key=lambda o: (self.queues[o] == queue, state.jobs[o].priority, state.held_s[o]))
+        return sorted(found, key=lambda job: (self.queues[job] == queue, state.jobs[job].priority, state.held_s[job]))
 
     def _fits(self, index: int, flavor: str, may_borrow: bool, freed: int) -> bool:
         queue, asked, group = self.queues[index], int(self.state.requested[index]), self.groups[flavor]

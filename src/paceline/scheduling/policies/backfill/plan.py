@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.array_types import Ints
 from paceline.scheduling.conditions import is_protected
-from paceline.scheduling.placement import Placement, placed
-from paceline.scheduling.policies.backfill.availability import ROUNDING_S, Availability
+from paceline.scheduling.placement import Placement
+from paceline.scheduling.policies.backfill.availability import Availability
 from paceline.scheduling.policies.backfill.expected_length import Lengths, expected_seconds
+from paceline.scheduling.policies.backfill.node_plan import MOST_KEPT, NodePlan, devices_on
 from paceline.scheduling.state import Decision, State
-
-MOST_DOMAINS = 8
-"""Most jobs for which one node or rack is kept at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Devices of one node or rack, ``nodes``, that are kept for a job."""
-
-    nodes: slice
-    devices: int
-    start_s: float
-    seconds: float
 
 
 class BackfillPlan:
@@ -48,10 +35,14 @@ class BackfillPlan:
         for index in np.flatnonzero(state.devices).tolist():
             left_s = self.seconds(index, int(state.type_index[index]))
             self._ends_s[index] = state.time_s + (math.inf if left_s is None else left_s)
-        self.free = state.free.copy()
-        self._by_node = bool(len(self.free)) and any(job.topology for job in state.jobs)
-        self._kept: list[_Kept] = []
         self._gone: list[tuple[Placement, float]] = [(leaving.placement, leaving.until_s) for leaving in state.leaving]
+        self._nodes: NodePlan | None = None
+        if len(state.free) and any(job.topology for job in state.jobs):
+            held = np.flatnonzero(state.devices).tolist()
+            running = [(state.placements[index], float(self._ends_s[index])) for index in held]
+            self._nodes = NodePlan(state, [*running, *self._gone])
+        self._victims: list[int] | None = None
+        self._in_vain: list[tuple[int, int, tuple[tuple[str, ...], str]]] = []
         self.available = [self._availability(group) for group in range(len(state.fleet.groups))]
 
     def _availability(self, group: int) -> Availability:
@@ -82,8 +73,12 @@ class BackfillPlan:
         for seconds, group in self.options(index, groups):
             if group in self.closed or self.available[group].least(now_s, seconds) < asked:
                 continue
-            if self._by_node and not self._place(index, group, seconds):
-                continue
+            if self._nodes is not None:
+                place = self._nodes.place(group, asked, seconds, self.state.jobs[index].topology)
+                if not place:
+                    continue
+                self._nodes.hold(place, now_s + seconds)
+                self.placements[index] = place
             self.devices[index], self.types[index] = asked, group
             self._ends_s[index] = now_s + seconds
             self.starts_s[index] = now_s
@@ -112,8 +107,8 @@ class BackfillPlan:
             self.close(index, groups)
             return False
         nodes = self._earliest_on(index, asked, seconds, group)[1]
-        if nodes is not None:
-            self._kept.append(_Kept(nodes, asked, start_s, seconds))
+        if self._nodes is not None and nodes is not None:
+            self._nodes.keep(nodes, asked, start_s, seconds)
         self.available[group].reserve(asked, start_s, seconds)
         self.starts_s[index] = start_s
         return True
@@ -127,62 +122,13 @@ class BackfillPlan:
         return self.available[group].least(self.state.time_s, 0.0)
 
     def _earliest_on(self, index: int, asked: int, seconds: float, group: int) -> tuple[float, slice | None]:
-        counted_s = self.available[group].earliest(asked, seconds)
-        if not self._by_node or not self.state.jobs[index].topology or len(self._kept) >= MOST_DOMAINS:
+        counted_s, topology = self.available[group].earliest(asked, seconds), self.state.jobs[index].topology
+        if self._nodes is None or not topology or len(self._nodes.kept) >= MOST_KEPT:
             return counted_s, None
-        best: tuple[float, slice | None] = (math.inf, None)
-        for nodes in self._domains(index, group):
-            start_s = self._within(nodes).earliest(asked, seconds, counted_s)
-            if start_s < best[0]:
-                best = start_s, nodes
-        if best[0] < math.inf and best[0] > counted_s:
-            best = self.available[group].earliest(asked, seconds, best[0]), best[1]
-        return best
-
-    def _domains(self, index: int, group: int) -> list[slice]:
-        """Return the nodes of each node or rack that can hold a job."""
-        fleet, job = self.state.fleet, self.state.jobs[index]
-        there, leaf_nodes = fleet.nodes_of(group), fleet.groups[group].leaf_nodes
-        size = 1 if job.topology == "node" else leaf_nodes or fleet.groups[group].nodes
-        every = [slice(first, min(first + size, there.stop)) for first in range(there.start, there.stop, size)]
-        return [nodes for nodes in every if fleet.node_devices[nodes].sum() >= self.state.requested[index]]
-
-    def _within(self, nodes: slice) -> Availability:
-        """Return the free devices of some nodes over time, without those that are kept."""
-        counts, ends_s = [], []
-        running = [(self._placement(index), self._ends_s[index]) for index in np.flatnonzero(self.devices).tolist()]
-        for placement, end_s in (*running, *self._gone):
-            count = sum(count for node, count in placement if nodes.start <= node < nodes.stop)
-            if count:
-                counts.append(count)
-                ends_s.append(end_s)
-        available = Availability(
-            self.state.time_s, int(self.free[nodes].sum()), np.array(ends_s, float), np.array(counts, np.int64)
-        )
-        for kept in self._kept:
-            if kept.nodes.start < nodes.stop and nodes.start < kept.nodes.stop:
-                available.reserve(kept.devices, kept.start_s, kept.seconds)
-        return available
-
-    def _placement(self, index: int) -> Placement:
-        return self.placements.get(index) or self.state.placements[index]
-
-    def _place(self, index: int, group: int, seconds: float) -> bool:
-        """Place a job that starts now on devices that are not kept for others. Return whether there is a place."""
-        fleet, job, free = self.state.fleet, self.state.jobs[index], self.free.copy()
-        for kept in self._kept:
-            if self.state.time_s + seconds > kept.start_s + ROUNDING_S:
-                spare = max(self._within(kept.nodes).least(self.state.time_s, seconds), 0)
-                _limit(free[kept.nodes], spare)
-        nodes = fleet.nodes_of(group)
-        asked = int(self.state.requested[index])
-        place = placed("fewest_nodes", free[nodes], asked, fleet.groups[group].leaf_nodes, job.topology)
-        if not place:
-            return False
-        self.placements[index] = tuple((node + nodes.start, count) for node, count in place)
-        for node, count in self.placements[index]:
-            self.free[node] -= count
-        return True
+        start_s, nodes = self._nodes.earliest(group, asked, seconds, topology, counted_s)
+        if counted_s < start_s < math.inf:
+            start_s = self.available[group].earliest(asked, seconds, start_s)
+        return start_s, nodes
 
     def preempt(self, index: int, lower: Callable[[int], bool], groups: Iterable[int] | None = None) -> bool:
         """Take devices from running jobs for a waiting one. Return whether enough of them can be taken.
@@ -193,48 +139,61 @@ class BackfillPlan:
         Args:
             lower: function that returns whether a running job may be preempted for it.
         """
-        state, asked = self.state, int(self.state.requested[index])
-        held = np.flatnonzero((state.devices > 0) & (self.devices > 0)).tolist()
-        legal = [other for other in held if not is_protected(state.jobs[other], float(state.held_s[other])) and lower(other)]
-        legal.sort(key=lambda other: (state.jobs[other].priority, state.held_s[other]))
+        state, asked, job = self.state, int(self.state.requested[index]), self.state.jobs[index]
+        if self._victims is None:
+            held = np.flatnonzero(state.devices).tolist()
+            legal = [other for other in held if not is_protected(state.jobs[other], float(state.held_s[other]))]
+            self._victims = sorted(legal, key=lambda other: (state.jobs[other].priority, state.held_s[other]))
+        below = [other for other in self._victims if self.devices[other] and lower(other)]
+        which, count = (job.device_types, job.topology), len(below)
+        if any(count <= most and asked >= least and which == what for most, least, what in self._in_vain):
+            return False
         for seconds, group in self.options(index, groups):
-            victims = [other for other in legal if self.types[other] == group]
+            victims = [other for other in below if self.types[other] == group]
             if group in self.closed or not victims:
                 continue
-            domains = self._domains(index, group) if self._by_node and state.jobs[index].topology else [None]
+            domains: Sequence[slice | None] = [None]
+            if self._nodes is not None and job.topology:
+                domains = self._nodes.domains(group, asked, job.topology)
             for nodes in domains:
                 chosen = self._enough(victims, asked, group, seconds, nodes)
-                if chosen is not None:
+                if chosen:
                     for other in chosen:
                         self.take(other)
+                    self._in_vain.clear()
                     return True
+        self._in_vain.append((count, asked, which))
         return False
 
     def _enough(self, victims: Sequence[int], asked: int, group: int, seconds: float, nodes: slice | None) -> list[int] | None:
         """Return the fewest victims whose devices suffice, in their order; None if all do not suffice."""
+        there = {other: self._devices_on(other, nodes) for other in victims}
+        victims = [other for other in victims if there[other]]
         now_s = self.state.time_s
         start_s = max((until_s for _, until_s in self._gone), default=now_s)
-        start_s = max(start_s, *(now_s + self.state.jobs[other].grace_s for other in victims))
+        start_s = max([start_s, *(now_s + self.state.jobs[other].grace_s for other in victims)])
 
         def suffices(chosen: Sequence[int]) -> bool:
-            available = self.available[group].copy() if nodes is None else self._within(nodes)
+            plan = self._nodes
+            available = self.available[group].copy() if plan is None or nodes is None else plan.within(nodes)
             for other in chosen:
-                self._give_back(available, other, self._devices_on(other, nodes))
+                self._give_back(available, other, there[other])
             return available.least(start_s, seconds) >= asked
 
-        if suffices(()) or not suffices(victims):
+        if not suffices(victims) or suffices(()):
             return None
-        count = next(count for count in range(1, len(victims) + 1) if suffices(victims[:count]))
-        chosen = list(victims[:count])
+        low, high = 1, len(victims)
+        while low < high:
+            half = (low + high) // 2
+            low, high = (low, half) if suffices(victims[:half]) else (half + 1, high)
+        chosen = list(victims[:low])
         for other in chosen[-2::-1]:
             fewer = [each for each in chosen if each != other]
             chosen = fewer if suffices(fewer) else chosen
         return chosen
 
     def _devices_on(self, index: int, nodes: slice | None) -> int:
-        if nodes is None:
-            return int(self.devices[index])
-        return sum(count for node, count in self._placement(index) if nodes.start <= node < nodes.stop)
+        return int(self.devices[index]) if nodes is None else devices_on(self.state.placements[index], nodes)
 
     def _give_back(self, available: Availability, other: int, count: int) -> float:
         """Add the devices of a running job from the end of its grace to its expected end, and return the first time."""
@@ -246,15 +205,15 @@ class BackfillPlan:
 
     def take(self, other: int) -> None:
         """Take the devices of a running job, at the end of its grace."""
+        end_s = float(self._ends_s[other])
         until_s = self._give_back(self.available[int(self.types[other])], other, int(self.devices[other]))
         placement = self.state.placements[other] if self.state.placements else ()
         self.devices[other], self.types[other] = 0, -1
         self._ends_s[other] = math.inf
         if until_s > self.state.time_s:
             self._gone.append((placement, until_s))
-        elif len(self.free):
-            for node, taken in placement:
-                self.free[node] += taken
+        if self._nodes is not None:
+            self._nodes.give_back(placement, until_s, end_s)
 
     def decision(self, order: Sequence[int], reasons: Mapping[int, str] | None = None) -> Decision:
         """Return the decision. ``order``: waiting jobs in the order of service."""
@@ -278,14 +237,3 @@ def by_priority(state: State) -> Ints:
     waiting = np.flatnonzero(state.devices == 0)
     priority = np.array([state.jobs[index].priority for index in waiting.tolist()], np.int64)
     return waiting[np.argsort(-priority, kind="stable")]
-
-
-def _limit(free: Ints, most: int) -> None:
-    """Reduce free devices of nodes to a sum, those of the emptiest nodes last. ``free`` is changed."""
-    excess = int(free.sum()) - most
-    for node in np.argsort(free, kind="stable").tolist():
-        if excess <= 0:
-            return
-        taken = min(int(free[node]), excess)
-        free[node] -= taken
-        excess -= taken

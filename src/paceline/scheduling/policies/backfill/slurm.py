@@ -17,7 +17,7 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.backfill.expected_length import Lengths
 from paceline.scheduling.policies.backfill.plan import BackfillPlan
 from paceline.scheduling.queues.fair_share import DecayedUsage, User, fair_share_factors
-from paceline.scheduling.queues.slurm_settings import Partition, Qos, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.state import Decision, State
 from paceline.scheduling.traces.type_names import types_meant
 
@@ -102,7 +102,7 @@ def _user(job: Job) -> User:
     return job.virtual_cluster or "default", job.owner or "default"
 
 
-def _partition(settings: SlurmSettings, job: Job) -> Partition:
+def _partition(settings: SlurmSettings, job: Job) -> SlurmPartition:
     return settings.partitions.get(job.queue) or _DEFAULT_PARTITION
 
 
@@ -110,7 +110,7 @@ def _qos(settings: SlurmSettings, job: Job) -> Qos:
     return settings.qos.get(job.qos) or settings.qos.get("normal") or _DEFAULT_QOS
 
 
-_DEFAULT_PARTITION, _DEFAULT_QOS = Partition(), Qos()
+_DEFAULT_PARTITION, _DEFAULT_QOS = SlurmPartition(), Qos()
 
 
 def _groups(state: State, settings: SlurmSettings, index: int) -> list[int]:

@@ -1,0 +1,173 @@
+"""Free devices of single nodes and racks over time, for jobs that require one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.scheduling.placement import Domain, Placement, placed
+from paceline.scheduling.policies.backfill.availability import ROUNDING_S, Availability
+from paceline.scheduling.state import State
+
+MOST_KEPT = 8
+"""Most nodes or racks that are kept for jobs at a time. Further jobs wait without."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Devices of one node or rack, ``nodes``, that are kept for a job. ``available``: free devices there over time."""
+
+    nodes: slice
+    devices: int
+    start_s: float
+    seconds: float
+    available: Availability
+
+
+class NodePlan:
+    """Devices of each node over time.
+
+    Args:
+        holds: placements with the times at which they end.
+
+    Attributes:
+        free: free devices of each node.
+    """
+
+    def __init__(self, state: State, holds: Iterable[tuple[Placement, float]]) -> None:
+        self.state, self.free = state, state.free.copy()
+        self.kept: list[_Kept] = []
+        rows = [(node, count, end_s) for placement, end_s in holds for node, count in placement]
+        self._nodes = np.array([node for node, _, _ in rows], np.int64)
+        self._counts = np.array([count for _, count, _ in rows], np.int64)
+        self._ends_s = np.array([end_s for _, _, end_s in rows], float)
+
+    def place(self, group: int, devices: int, seconds: float, domain: Domain) -> Placement:
+        """Place devices from now on, where they are not kept for others. The placement is empty if there is no room."""
+        free, now_s, fleet = self.free.copy(), self.state.time_s, self.state.fleet
+        for kept in self.kept:
+            if now_s + seconds > kept.start_s + ROUNDING_S:
+                _limit(free[kept.nodes], max(kept.available.least(now_s, seconds), 0))
+        nodes = fleet.nodes_of(group)
+        place = placed("fewest_nodes", free[nodes], devices, fleet.groups[group].leaf_nodes, domain)
+        return tuple((node + nodes.start, count) for node, count in place)
+
+    def hold(self, placement: Placement, end_s: float) -> None:
+        """Take the devices of a placement until a time."""
+        for node, count in placement:
+            self.free[node] -= count
+        self._add(placement, end_s)
+        for kept in self.kept:
+            if count := devices_on(placement, kept.nodes):
+                kept.available.reserve(count, self.state.time_s, end_s - self.state.time_s)
+
+    def give_back(self, placement: Placement, until_s: float, end_s: float) -> None:
+        """Free the devices of a placement at ``until_s`` instead of ``end_s``."""
+        now_s = self.state.time_s
+        for node, count in placement:
+            row = np.flatnonzero((self._nodes == node) & (self._ends_s == end_s) & (self._counts == count))[0]
+            self._ends_s[row] = until_s
+            if until_s <= now_s:
+                self._counts[row] = 0
+                self.free[node] += count
+        for kept in self.kept:
+            if (count := devices_on(placement, kept.nodes)) and until_s < end_s:
+                kept.available.reserve(-count, until_s, end_s - until_s)
+
+    def _add(self, placement: Placement, end_s: float) -> None:
+        nodes, counts = zip(*placement, strict=True)
+        self._nodes = np.concatenate([self._nodes, np.array(nodes, np.int64)])
+        self._counts = np.concatenate([self._counts, np.array(counts, np.int64)])
+        self._ends_s = np.concatenate([self._ends_s, np.full(len(nodes), end_s)])
+
+    def keep(self, nodes: slice, devices: int, start_s: float, seconds: float) -> None:
+        """Keep devices of a node or rack from a time on."""
+        available = self.within(nodes)
+        available.reserve(devices, start_s, seconds)
+        for kept in self.kept:
+            if _overlap(kept.nodes, nodes):
+                kept.available.reserve(devices, start_s, seconds)
+        self.kept.append(_Kept(nodes, devices, start_s, seconds, available))
+
+    def within(self, nodes: slice) -> Availability:
+        """Return the free devices of some nodes over time, without those that are kept."""
+        there = (self._nodes >= nodes.start) & (self._nodes < nodes.stop)
+        free = int(self.free[nodes].sum())
+        available = Availability(self.state.time_s, free, self._ends_s[there], self._counts[there])
+        for kept in self.kept:
+            if _overlap(kept.nodes, nodes):
+                available.reserve(kept.devices, kept.start_s, kept.seconds)
+        return available
+
+    def domains(self, group: int, devices: int, domain: Domain) -> list[slice]:
+        """Return the nodes of each node or rack that can hold these devices."""
+        size, there = self._size(group, domain), self.state.fleet.nodes_of(group)
+        every = [slice(first, min(first + size, there.stop)) for first in range(there.start, there.stop, size)]
+        return [nodes for nodes in every if self.state.fleet.node_devices[nodes].sum() >= devices]
+
+    def _size(self, group: int, domain: Domain) -> int:
+        nodes = self.state.fleet.groups[group]
+        return 1 if domain == "node" else nodes.leaf_nodes or nodes.nodes
+
+    def earliest(self, group: int, devices: int, seconds: float, domain: Domain, after_s: float) -> tuple[float, slice | None]:
+        """Return the first time at which one node or rack has devices for some seconds, and its nodes; inf if none has."""
+        domains = self.domains(group, devices, domain)
+        first_s = self._without_kept(group, devices, domain)
+        best: tuple[float, slice | None] = (math.inf, None)
+        start = self.state.fleet.nodes_of(group).start
+        size = self._size(group, domain)
+        bounds = np.maximum([first_s[(nodes.start - start) // size] for nodes in domains], after_s)
+        for place in np.argsort(bounds, kind="stable").tolist():
+            if bounds[place] >= best[0]:
+                break
+            nodes = domains[place]
+            exact = any(_overlap(kept.nodes, nodes) for kept in self.kept)
+            moment_s = self.within(nodes).earliest(devices, seconds, after_s) if exact else float(bounds[place])
+            if moment_s < best[0]:
+                best = moment_s, nodes
+        return best
+
+    def _without_kept(self, group: int, devices: int, domain: Domain) -> Array:
+        """Return the first time at which each domain has the devices if none are kept for others."""
+        there, size = self.state.fleet.nodes_of(group), self._size(group, domain)
+        count = -(-(there.stop - there.start) // size)
+        of_node = (np.arange(there.start, there.stop) - there.start) // size
+        free = np.bincount(of_node, self.free[there], count)
+        first_s = np.where(free >= devices, self.state.time_s, math.inf)
+        mine = np.flatnonzero((self._nodes >= there.start) & (self._nodes < there.stop) & np.isfinite(self._ends_s))
+        if not mine.size:
+            return first_s
+        places = (self._nodes[mine] - there.start) // size
+        order = np.lexsort((self._ends_s[mine], places))
+        places, ends_s = places[order], self._ends_s[mine][order]
+        sums = np.cumsum(self._counts[mine][order]).astype(float)
+        begins = np.flatnonzero(np.diff(places, prepend=-1))
+        before = np.concatenate([[0.0], sums])[begins]
+        total = sums - np.repeat(before, np.diff(np.append(begins, len(places)))) + free[places]
+        enough = total >= devices
+        np.minimum.at(first_s, places[enough], np.maximum(ends_s[enough], self.state.time_s))
+        return np.asarray(first_s)
+
+
+def devices_on(placement: Placement, nodes: slice) -> int:
+    """Return the devices of a placement on some nodes."""
+    return sum(count for node, count in placement if nodes.start <= node < nodes.stop)
+
+
+def _overlap(one: slice, other: slice) -> bool:
+    return bool(one.start < other.stop and other.start < one.stop)
+
+
+def _limit(free: Ints, most: int) -> None:
+    """Reduce the free devices of nodes to a sum, from those with the fewest first. ``free`` is changed."""
+    excess = int(free.sum()) - most
+    for node in np.argsort(free, kind="stable").tolist():
+        if excess <= 0:
+            return
+        taken = min(int(free[node]), excess)
+        free[node] -= taken
+        excess -= taken

@@ -17,15 +17,15 @@ User = tuple[str, str]
 
 
 @dataclass
-class _Share:
+class _ShareNode:
     """Account or user in the tree of shares. ``usage`` includes the nodes below it."""
 
     shares: float = 1.0
     user: User | None = None
-    children: list[_Share] = field(default_factory=list)
+    children: list[_ShareNode] = field(default_factory=list)
     usage: float = 0.0
 
-    def level(self, siblings: Sequence[_Share]) -> float:
+    def level(self, siblings: Sequence[_ShareNode]) -> float:
         """Return the Level Fairshare: the part of the shares over the part of the usage among siblings."""
         shares, usage = sum(node.shares for node in siblings), sum(node.usage for node in siblings)
         if not self.shares:
@@ -53,14 +53,14 @@ def fair_share_factors(settings: SlurmSettings, usage: Mapping[User, float], use
     return factors
 
 
-def _tree(settings: SlurmSettings, usage: Mapping[User, float], users: Iterable[User]) -> _Share:
+def _tree(settings: SlurmSettings, usage: Mapping[User, float], users: Iterable[User]) -> _ShareNode:
     """Build the tree of accounts and users, with the usage summed upwards."""
-    nodes: dict[str, _Share] = {"": _Share()}
+    nodes: dict[str, _ShareNode] = {"": _ShareNode()}
 
-    def account(name: str) -> _Share:
+    def account(name: str) -> _ShareNode:
         if name not in nodes:
             stated = settings.accounts.get(name, Account())
-            nodes[name] = _Share(stated.shares)
+            nodes[name] = _ShareNode(stated.shares)
             account(stated.parent).children.append(nodes[name])
         return nodes[name]
 
@@ -69,21 +69,21 @@ def _tree(settings: SlurmSettings, usage: Mapping[User, float], users: Iterable[
         account(name)
     for name, user in sorted(every):
         shares = settings.accounts[name].users.get(user, 1.0) if name in settings.accounts else 1.0
-        account(name).children.append(_Share(shares, (name, user), usage=usage.get((name, user), 0.0)))
+        account(name).children.append(_ShareNode(shares, (name, user), usage=usage.get((name, user), 0.0)))
     _sum(nodes[""])
     return nodes[""]
 
 
-def _sum(node: _Share) -> float:
+def _sum(node: _ShareNode) -> float:
     node.usage += sum(_sum(child) for child in node.children)
     return node.usage
 
 
-def _users(node: _Share) -> int:
+def _users(node: _ShareNode) -> int:
     return (node.user is not None) + sum(_users(child) for child in node.children)
 
 
-def _rank(nodes: Sequence[tuple[_Share, Sequence[_Share]]], rank: int, count: int, factors: dict[User, float]) -> int:
+def _rank(nodes: Sequence[tuple[_ShareNode, Sequence[_ShareNode]]], rank: int, count: int, factors: dict[User, float]) -> int:
     """Rank users from the highest Level Fairshare down, and return the next rank. Accounts that tie merge their children.
 
     Args:
@@ -101,7 +101,9 @@ def _rank(nodes: Sequence[tuple[_Share, Sequence[_Share]]], rank: int, count: in
     return rank
 
 
-def _set_classic(node: _Share, share: float, used: float, total: float, dampening: float, factors: dict[User, float]) -> None:
+def _set_classic(
+    node: _ShareNode, share: float, used: float, total: float, dampening: float, factors: dict[User, float]
+) -> None:
     """Set 2^(-effective usage / normalized shares) of the users below a node.
 
     Args:

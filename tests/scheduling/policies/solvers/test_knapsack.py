@@ -77,3 +77,11 @@ def test_few_jobs_are_left_to_dynamic_programming(monkeypatch: pytest.MonkeyPatc
     devices = least_total(Sizes.of([sizes] * 300, costs), 2000)
     assert devices.sum() <= 2000
     assert max(left, default=0) < 33 * 300 * 2000 / 1000
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 6, 7, 8, 100])
+def test_bundles_add_up_to_every_number(count: int) -> None:
+    parts = module._bundles(count)
+    assert {sum(part for bit, part in enumerate(parts) if chosen >> bit & 1) for chosen in range(1 << len(parts))} == set(
+        range(count + 1)
+    )

@@ -137,21 +137,46 @@ class _Prices:
 
 
 def _rest(sizes: Sizes, capacity: int, kept: Bools) -> Ints:
-    """Return the devices of each job with the kept sizes only, by dynamic programming over the jobs that keep several."""
+    """Return the devices of each job with the kept sizes only, by dynamic programming over the jobs that keep several.
+
+    Equal jobs with two sizes are counted, and the first of them get the larger size.
+    """
     rows = np.flatnonzero(kept)
     job, devices, cost = sizes.job[rows], sizes.devices[rows], sizes.cost[rows]
     first = np.flatnonzero(np.diff(job, prepend=-1))
     ends = np.append(first[1:], len(rows))
     answer = devices[first].copy()
     left = capacity - int(answer.sum())
-    open_jobs = np.flatnonzero(ends - first > 1).tolist()
+    pairs = np.flatnonzero(ends - first == 2)
+    equal: dict[tuple[int, float], list[int]] = {}
+    added = devices[first[pairs] + 1] - devices[first[pairs]], cost[first[pairs] + 1] - cost[first[pairs]]
+    for index, size, more in zip(pairs.tolist(), added[0].tolist(), added[1].tolist(), strict=True):
+        equal.setdefault((size, more), []).append(index)
     options, costs = [], []
-    for index in open_jobs:
+    for (size, more), group in equal.items():
+        bundles = _bundles(min(len(group), left // size))
+        options += [np.array([0, size * count]) for count in bundles]
+        costs += [np.array([0.0, more * count]) for count in bundles]
+    several = np.flatnonzero(ends - first > 2).tolist()
+    for index in several:
         own = slice(first[index], ends[index])
         options.append(devices[own] - devices[first[index]])
         costs.append(cost[own])
-    answer[open_jobs] += least_cost(options, costs, left)
+    found = least_cost(options, costs, left)
+    answer[several] += found[len(found) - len(several) :]
+    start = 0
+    for (size, _), group in equal.items():
+        end = start + len(_bundles(min(len(group), left // size)))
+        answer[group[: int(found[start:end].sum()) // size]] += size
+        start = end
     return answer
+
+
+def _bundles(count: int) -> list[int]:
+    """Split a number into few parts whose partial sums are all numbers up to it: powers of two, and the rest."""
+    parts = [1 << power for power in range((count + 1).bit_length() - 1)]
+    rest = count - sum(parts)
+    return [*parts, rest] if rest else parts
 
 
 def least_cost(options: Sequence[Ints], costs: Sequence[Array], capacity: int) -> Ints:

@@ -24,6 +24,7 @@ from paceline.hardware.instances import instance, network_of
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.phrases.node_links import counted_text
 from paceline.hardware.prices import of_devices, price
+from paceline.scheduling.mig_slices import slice_type
 from paceline.scheduling.placement import Placement, racks_of
 from paceline.units import format_seconds
 
@@ -263,8 +264,9 @@ class Fleet:
     def named(cls, text: str, outages: Sequence[Outage] = ()) -> Fleet:
         """Parse a fleet such as ``16x4xT4``: sixteen nodes of four T4.
 
-        ``6x4xT4 + 3x8x2080Ti`` has two types. A network follows a comma. ``16x8xA100, 100Gb/s, leaf-nodes=4,
-        oversubscription=2:1`` has racks of four nodes below a leaf switch. A type with no more nodes than that is in one rack.
+        ``6x4xT4 + 3x8x2080Ti`` has two types. ``2x8xA100 7x1g.5gb`` has nodes of 56 slices (``mig_slices``). A network follows
+        a comma. ``16x8xA100, 100Gb/s, leaf-nodes=4, oversubscription=2:1`` has racks of four nodes below a leaf switch. A type
+        with no more nodes than that is in one rack.
 
         Raises:
             UserError: an unknown device or network, a group in another form, racks that change nothing or are not full.
@@ -277,7 +279,9 @@ class Fleet:
             if match is None:
                 raise UserError(f"cluster {shorten(text)!r}", EXAMPLE)
             nodes, size, name = match.groups()
-            named.append((device_named(name).name, int(nodes or 1), int(size)))
+            slices = slice_type(name)
+            each = int(size) * max(slices.count, 1) if slices else int(size)
+            named.append((slices.name if slices else device_named(name).name, int(nodes or 1), each))
         larger = any(nodes > leaf_nodes for _, nodes, _ in named)
         groups = []
         for name, count, size in named:
@@ -370,19 +374,23 @@ def with_costs(fleet: Fleet, prices: Mapping[str, float] | None = None) -> tuple
     own = of_devices(prices or {}, fleet.types)
     for name in own or ():
         rented = instance(name)
-        if (rented.device if rented else name) not in fleet.types:
+        whole = {slices.device for slices in map(slice_type, fleet.types) if slices}
+        if (rented.device if rented else name) not in {*fleet.types, *whole}:
             raise UserError(f"a price of {shorten(name, 40)}", f"price what the cluster has: {', '.join(fleet.types)}")
     groups = [_with_costs(group, own) for group in fleet.groups]
     return replace(fleet, groups=tuple(group for group, _ in groups)), tuple(sentence for _, sentence in groups)
 
 
 def _with_costs(group: NodeGroup, own: Mapping[str, float] | None) -> tuple[NodeGroup, str]:
-    power, listing = device_named(group.device).power, price(group.device, own)
+    slices = slice_type(group.device)
+    name, part = (slices.device, slices.part) if slices else (group.device, 1.0)
+    power, listing = device_named(name).power, price(name, own)
     usd, watts = group.price, group.watts
     words = [f"${usd:g} an hour" if usd else "", f"{watts:g} W" if watts else ""]
     if not usd and listing:
-        usd, words[0] = listing.usd_per_device_hour, f"${listing.usd_per_device_hour:g} an hour ({listing.listed})"
+        usd = listing.usd_per_device_hour * part
+        words[0] = f"${usd:.4g} an hour ({listing.listed})" if slices else f"${usd:g} an hour ({listing.listed})"
     if not watts and power:
-        watts, words[1] = power.value, f"{power.value:g} W, its board's limit"
+        watts, words[1] = power.value * part, f"{power.value * part:.4g} W, its board's limit"
     known = [words[0] or "price unknown", words[1] or "power unknown"]
     return replace(group, price=usd, watts=watts), f"{group.device}: {'; '.join(known)}."

@@ -9,7 +9,7 @@ ROUNDING = 1e-9
 
 
 def best_fit(loads: Sequence[float], share: float) -> int | None:
-    """Return the fullest device that still has room for a fraction; None if none has."""
+    """Return the fullest device that still has room for a fraction; None if there is none."""
     fitting = [slot for slot, load in enumerate(loads) if load + share <= 1 + ROUNDING]
     return max(fitting, key=lambda slot: loads[slot]) if fitting else None
 

@@ -1,4 +1,4 @@
-"""Settings of a Slurm cluster from the text of its own tools.
+"""Settings of a Slurm cluster from the output of Slurm's tools.
 
 ``scontrol show config`` or ``slurm.conf``, ``scontrol show partition``, ``sacctmgr show assoc -P``, ``sacctmgr show qos -P``,
 and ``sshare -alP`` for the past usage. Several may follow one another in one text.
@@ -65,7 +65,7 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def parse_slurm(text: str) -> SlurmSettings:
-    """Read the settings that the tools of Slurm printed. What they leave out has Slurm's defaults.
+    """Read the settings that the tools of Slurm printed. Missing settings have Slurm's defaults.
 
     Raises:
         UserError: text without any setting of Slurm, or a wrong value.

@@ -114,7 +114,7 @@ class NodePlan:
         return 1 if domain == "node" else nodes.leaf_nodes or nodes.nodes
 
     def earliest(self, group: int, devices: int, seconds: float, domain: Domain, after_s: float) -> tuple[float, slice | None]:
-        """Return the first time at which one node or rack has devices for some seconds, and its nodes; inf if none has."""
+        """Return the first time at which one node or rack has devices for some seconds, and its nodes; inf if there is none."""
         domains = self.domains(group, devices, domain)
         first_s = self._without_kept(group, devices, domain)
         best: tuple[float, slice | None] = (math.inf, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -15,12 +15,16 @@ from paceline.scheduling.policies.backfill.expected_length import Lengths, expec
 from paceline.scheduling.policies.backfill.node_plan import MOST_KEPT, NodePlan, devices_on
 from paceline.scheduling.state import Decision, State
 
+PASSES = "it delays no job with a reservation"
+"""Reason of a start before an earlier job."""
+
 
 class BackfillPlan:
     """Plan of one decision. Running jobs keep their devices unless ``preempt`` takes them.
 
     Attributes:
         devices, types: as in ``Decision``.
+        waits: True once a job has a reservation. ``reasons``: reasons of jobs that start after that.
         starts_s: expected start of each job that starts now or has a reservation, by its index.
     """
 
@@ -30,6 +34,7 @@ class BackfillPlan:
         self.starts_s: dict[int, float] = {}
         self.placements: dict[int, Placement] = {}
         self.closed: set[int] = set()
+        self.waits, self.reasons = False, dict[int, str]()
         self._seconds: dict[tuple[int, int], float | None] = {}
         self._ends_s = np.full(len(state.jobs), math.inf)
         for index in np.flatnonzero(state.devices).tolist():
@@ -79,6 +84,8 @@ class BackfillPlan:
                     continue
                 self._nodes.hold(place, now_s + seconds)
                 self.placements[index] = place
+            if self.waits:
+                self.reasons[index] = PASSES
             self.devices[index], self.types[index] = asked, group
             self._ends_s[index] = now_s + seconds
             self.starts_s[index] = now_s
@@ -101,6 +108,7 @@ class BackfillPlan:
         Returns:
             True if it has a reservation.
         """
+        self.waits = True
         start_s, seconds, group = self.earliest(index, groups)
         asked = int(self.state.requested[index])
         if start_s == math.inf:
@@ -215,7 +223,7 @@ class BackfillPlan:
         if self._nodes is not None:
             self._nodes.give_back(placement, until_s, end_s)
 
-    def decision(self, order: Sequence[int], reasons: Mapping[int, str] | None = None) -> Decision:
+    def decision(self, order: Sequence[int]) -> Decision:
         """Return the decision. ``order``: waiting jobs in the order of service."""
         waiting = set(order)
         return Decision(
@@ -223,7 +231,7 @@ class BackfillPlan:
             type_index=self.types,
             order=[*order, *(index for index in range(len(self.devices)) if index not in waiting)],
             placements=self.placements,
-            reasons=dict(reasons or {}),
+            reasons=self.reasons,
             holds_until_s=self.steady_until_s(),
         )
 

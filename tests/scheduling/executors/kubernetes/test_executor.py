@@ -89,8 +89,7 @@ def test_kueue_keeps_a_job_waiting_and_says_why(make_world: Make) -> None:
     world.runs(job(world), {"a": 2})
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_ends_of_jobs(make_world: Make, told: bool) -> None:
+def test_ends_of_jobs(make_world: Make) -> None:
     world = make_world({"a": 2})
     for name, code in (("good", 0), ("bad", 3)):
         world.runs(script(world.base, "x", name, directory=str(world.base)), {"a": 1})

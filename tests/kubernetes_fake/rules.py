@@ -37,6 +37,8 @@ def on_create(kind: str, new: Mapping[str, Any]) -> list[str]:
     for value in (new["metadata"].get("labels") or {}).values():
         if not LABEL.fullmatch(value):
             wrong.append(f'metadata.labels: Invalid value: "{value}"')
+    if kind == "services" and not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        wrong.append(f'metadata.name: Invalid value: "{name}": a DNS-1035 label must start with an alphabetic character')
     if kind == "jobs":
         wrong += _job(new["spec"])
     elif kind == "pods":

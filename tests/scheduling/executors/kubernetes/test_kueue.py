@@ -30,6 +30,13 @@ def test_queues_flavors_and_quotas(make_world: Callable[..., World]) -> None:
     world.runs(job, {"c": 2})
     assert world.store.list("jobs")[0]["spec"]["template"]["spec"]["nodeSelector"] == {"flavor": "slow"}
     assert world.executor.nodes() == (("a", 4), ("b", 2), ("c", 2))  # its own use takes nothing from it
+    with pytest.raises(UserError, match="nodes c, a have the flavors f and s, and Kueue gives a job one; limit"):
+        world.executor.resize("job", {"c": 2, "a": 2})
+    world.executor.resize("job", {"a": 2})  # of another flavor: it is stopped, and gets a new Job
+    world.step(4)
+    assert world.placed("job") == {"a": 2}
+    world.executor.resize("job", {"c": 2})
+    world.step(4)
     kueue = world.executor._cluster.kueue
     assert kueue is not None
     with pytest.raises(UserError, match=r"queue team gives no cpu; it gives nvidia.com/gpu"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ pytest.importorskip("kubernetes", reason="needs Kubernetes: pip install 'pacelin
 
 from kubernetes_worlds import World, make_world
 from live_jobs import training
+from paceline.cli import main
 from paceline.scheduling.live.journal import Journal
 from paceline.scheduling.live.policy import LiveAdapter
 from paceline.scheduling.live.runner import Runner, Snapshot, Targets
@@ -113,3 +115,28 @@ def test_a_server_that_dies_a_watch_that_expires_and_a_pod_that_is_evicted_lose_
     assert "no answer, asked again next round" in text
     assert all(any(event.startswith(f"j{n}: done") for event in events) for n in range(3)), text
     check_trained(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_the_command_runs_jobs_on_a_queue(make_world: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = make_world({"a": 2, "b": 2}, processes=True)
+    world.queue({"any": 3})
+    for name in "ab":
+        product = {"metadata": {"labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}}}
+        world.store.patch("nodes", "", name, product)
+    train = f"paceline train --model lenet5 --data digits --epochs {EPOCHS}"
+    (tmp_path / "jobs.toml").write_text(
+        f'[[job]]\nname = "first"\ncommand = "{train}"\nmin_devices = 2\nmax_devices = 2\ndevice_types = ["A100"]\n'
+        f'[[job]]\nname = "second"\ncommand = "{train}"\narrival = "1s"\n'
+        '[[job]]\nname = "theirs"\ncommand = "sh -c \'echo $PACELINE_DEVICES > theirs.txt\'"\ndevices = 1\narrival = "2s"\n'
+    )
+    words = ["schedule", "live", str(tmp_path / "jobs.toml"), "--executor", "kubernetes", "--gpus", "--policy", "las"]
+    words += ["--image", "registry/team:1", "--claim", f"runs:{tmp_path}", "--queue", "team", "--round", "2s", "--json"]
+    with world.alive():
+        assert main([*words, "--state", str(tmp_path / "live"), "--network", "100Gb/s"]) == 0
+    out, err = capsys.readouterr()
+    jobs = {job["name"]: job for job in json.loads(out)["jobs"]}
+    assert [job["phase"] for job in jobs.values()] == ["done"] * 3, err
+    assert (tmp_path / "theirs.txt").read_text() == "1\n"
+    assert "first: running on" in err and "predicted" in err

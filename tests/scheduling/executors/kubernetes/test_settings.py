@@ -42,4 +42,5 @@ def test_folders_of_a_job_are_on_the_volume() -> None:
 def test_names_of_jobs_are_dns_labels_and_differ() -> None:
     names = [job_name(name, "s", 1) for name in ("a", "A", "a.b", "a-b", "x" * 63, "9")]
     assert len(set(names)) == 6 and all(len(name) <= MOST_NAME and name == name.lower() for name in names)
+    assert all(name[0].isalpha() for name in names)  # as names of Services are
     assert job_name("a", "s", 1) != job_name("a", "t", 1) != job_name("a", "t", 2)

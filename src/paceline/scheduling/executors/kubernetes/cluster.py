@@ -125,10 +125,18 @@ class KubernetesCluster:
         return self._others[1]
 
     def selector(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Return the node labels of the flavor that has these nodes; empty if they have several or none."""
+        """Return the node labels of the flavor that has these nodes; empty without Kueue.
+
+        Raises UserError for nodes of several flavors, because Kueue gives all pods of a Job one flavor.
+        """
         by_name = {node.name: node.flavor for node in self._nodes}
         flavors = {flavor.name: flavor for name in nodes if (flavor := by_name.get(name)) is not None}
-        return dict(next(iter(flavors.values())).labels) if len(flavors) == 1 else {}
+        if len(flavors) > 1:
+            raise UserError(
+                f"nodes {', '.join(nodes)} have the flavors {' and '.join(sorted(flavors))}, and Kueue gives a job one",
+                "limit its `device_types`, or give a queue with one flavor for each device type",
+            )
+        return dict(next(iter(flavors.values())).labels) if flavors else {}
 
     def host(self, node: str) -> str:
         """Return the label by which a pod is bound to a node."""

@@ -140,7 +140,7 @@ class KubernetesExecutor:
         job = _job_of(handle, look, name)
         if record.stop_since is None and job is not None and not is_finished(job):
             pods = [pod for pod in _pods_of(job, look, name) if is_alive(pod)]
-            if self._keeps_pods(record.launch, job, pods, placement) and (pods or not self._selector_differs(job, placement)):
+            if not self._selector_differs(job, placement) and self._keeps_pods(record.launch, job, pods, placement):
                 fresh = JobHandle(handle.name, handle.number + 1, handle.uid)
                 self._records.save(replace(record, placement=dict(placement), since=time.time(), handle=str(fresh)))
                 self.poll()

@@ -109,6 +109,7 @@ def job_manifest(
         "volumeMounts": [
             {"name": "data", "mountPath": settings.mount},
             {"name": "start", "mountPath": "/etc/paceline"},
+            {"name": "shm", "mountPath": "/dev/shm"},  # containers have 64 MB, too little for loaders and NCCL
         ],
     }
     start_file = {"path": "start", "fieldRef": {"fieldPath": f"metadata.annotations['{START}']"}}
@@ -123,6 +124,7 @@ def job_manifest(
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": settings.claim}},
             {"name": "start", "downwardAPI": {"items": [start_file]}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
         ],
     }
     is_elastic = launch.is_paceline and len(launch.sizes) > 1

@@ -75,5 +75,6 @@ class KubernetesSettings:
 def job_name(name: str, schedule: str, number: int) -> str:
     """Return the name of the Job of a start. Start numbers make it unique, so a Job in deletion does not block the next."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    plain = plain if plain[:1].isalpha() else f"job-{plain}"  # a Service's name begins with a letter
     digest = hashlib.sha256(f"{schedule}/{name}".encode()).hexdigest()[:6]
     return f"{plain[: MOST_NAME - 8 - len(str(number))].rstrip('-')}-{digest}-{number}"

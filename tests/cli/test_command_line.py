@@ -66,9 +66,9 @@ PLAN = (
 )
 ASK = "--on --cluster --network --by --budget" + SEARCH + TRAINING
 SCHEDULED = (
-    "TRACE --where --drop-too-large --any-type --cluster --profiles --knowledge --round --restart --queues --interference"
-    " --checkpoint --outage --maintenance --failures --repair --price --stop-early --fairness --skipped --seed --out"
-    " --report --brief --why --json --help"
+    "TRACE --where --drop-too-large --any-type --cluster --profiles --knowledge --round --restart --queues --no-ageing"
+    " --interference --checkpoint --outage --maintenance --failures --repair --price --stop-early --fairness --skipped --seed"
+    " --out --report --brief --why --json --help"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"

@@ -81,7 +81,9 @@ def test_what_is_not_predicted_is_said(words: list[str], tmp_path: Path, capsys:
     jobs.write_text(jobs.read_text().replace("sleep 0.2", "sleep 5"))  # a busy machine too reads the report before the end
     assert main([*words, "--policy", "las", "--device", "none"]) == 0
     out, err = capsys.readouterr()
-    assert "no completion is predicted: job a: the device of its nodes is unknown" in err and "Predicted:" in out
+    assert (
+        "completions are predicted once jobs report: job a: the device of its nodes is unknown" in err and "Predicted:" in out
+    )
 
 
 def test_what_a_job_may_state_is_named(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

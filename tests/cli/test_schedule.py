@@ -37,6 +37,22 @@ def test_a_schedule_is_simulated_saved_and_explained(out: Path, capsys: pytest.C
     assert run(capsys, f"schedule why {out} nightly-2 --brief")[1].count("\n") == 1
 
 
+def test_why_finds_the_usual_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "no run directory runs/schedule" in run(capsys, "schedule why large")[2]
+    text = run(capsys, f"schedule {ON} --policy srtf --why")[1]
+    assert (
+        "paceline schedule why " in text
+        and "why runs" not in text
+        and "the durations that 12 jobs state as known" in " ".join(text.split())
+    )
+    named = answer(capsys, "schedule why runs/schedule large")
+    assert answer(capsys, "schedule why large") == answer(capsys, "schedule why large runs/schedule") == named
+    assert "runs/schedule is a run directory, and no job is named" in run(capsys, "schedule why runs/schedule")[2]
+
+
 @pytest.mark.long
 def test_policies_are_compared_and_each_is_asked_why(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, err = run(capsys, f"schedule compare {ON} --policies fifo,las,goodput --out {out} --report")
@@ -75,9 +91,9 @@ def test_fairness_says_how_it_was_found(out: Path, capsys: pytest.CaptureFixture
     command = f"schedule {ON} --policy fifo --out {out}"
     estimate, alone = (answer(capsys, f"{command} --fairness {how}") for how in ("estimate", "alone"))
     assert (estimate["fairness"], alone["fairness"]) == ("estimate", "alone")
-    assert "jobs above 1.05; estimated" in run(capsys, command)[1]
+    assert "of jobs are unfair; estimated" in run(capsys, command)[1]
     text = run(capsys, f"{command} --fairness alone --why")[1]
-    assert "jobs above 1.05; each job simulated alone" in text and "a simulation of the job alone" in " ".join(text.split())
+    assert "of jobs are unfair; each job simulated alone" in text and "a simulation of the job alone" in " ".join(text.split())
 
 
 def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,8 +127,6 @@ def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path,
         (f"{ON} --policy lass", "unknown policy 'lass'"),
         (f"{ON} --policy las --knowledge guessed", "unknown knowledge 'guessed'"),
         (f"{ON} --policy las --knowledge predicted", "choose --knowledge online or measured"),
-        (f"{ON} --policy srtf", "; simulate with --knowledge measured, or use "),
-        (f"{ON} --policy makespan", "; simulate with --knowledge measured, or use "),
         (f"{ON} --policy las --price H100=1", "a price of H100 SXM; price what the cluster has: T4"),
         (f"{ON} --policy las --where owner", "write COLUMN=VALUE"),
         (f"{ON} --policy las --where owner=us", "unknown owner of jobs.csv 'us'; legal: vision, text"),
@@ -142,7 +156,7 @@ def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path,
         (f"{ON} --policy las --restart 5", "--restart: '5' is not a time"),
         (f"{ON} --policy las --seed x", "argument --seed: 'x' is not a whole number"),
         (f"{TRACE} --cluster 2x4xT4,fast --policy las", "unknown network 'fast'"),
-        (f"compare {ON} --policies fifo,srtf", "under srtf: the remaining work of job"),
+        (f"compare {TRACE} --cluster 2x8xT4+1x1xK80 --policies fifo,goodput", "under goodput: the policy goodput shares out"),
         (f"{ON} --policy las --round 5", "5"),
         (f"{TRACE} --cluster 2x4 --policy las", "unknown device '4'"),
         (

@@ -23,7 +23,9 @@ def test_defaults() -> None:
 
 
 def test_every_option_arrives() -> None:
-    question = asked("--round 0 --restart 90s --interference 0.25 --checkpoint 1h --knowledge measured --where owner=text")
+    question = asked(
+        "--no-ageing --round 0 --restart 90s --interference 0.25 --checkpoint 1h --knowledge measured --where owner=text"
+    )
     s = question.settings
     assert (s.round_s, s.restart_s, s.interference, s.checkpoint_s, question.knowledge) == (0, 90, 0.25, 3600, "measured")
     assert {job.owner for job in question.jobs} == {"text"}

@@ -109,12 +109,12 @@ def say_forecast(
     try:
         expected = forecast(live.rows, live, policy, fleet, predictions, settings)
     except UserError as error:
-        say(f"no completion is predicted: {error.message}")
+        say(f"completions are predicted once jobs report: {error.message}")
         return {}, None
     if expected is None:
         name, why = next(iter(whys.items()), ("", "the work of a job is unknown"))
         stated = "" if UNKNOWN in fleet.types else "; state its model and samples, or its duration"
-        say(f"no completion is predicted: {f'job {name}: ' if name else ''}{why}{stated}")
+        say(f"completions are predicted once jobs report: {f'job {name}: ' if name else ''}{why}{stated}")
         return {}, None
     turned_away = [outcome.job.name for outcome in expected.simulated.schedule.outcomes if outcome.removed]
     away = (

@@ -73,8 +73,8 @@ def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.live.policy import LiveAdapter, even, restarts
     from paceline.scheduling.live.prediction import LivePredictions
     from paceline.scheduling.live.runner import Planner, Runner, Snapshot, check_start, first_look
-    from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
     from paceline.scheduling.policies.registry import ALIASES, POLICIES
+    from paceline.scheduling.policies.wrappers.early_stop import EarlyStop, stopping_early
     from paceline.scheduling.simulate.schedule import ClusterSettings
 
     executor_name = known_name("executor", o.executor, EXECUTORS)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from paceline.array_types import Ints
 from paceline.scheduling.job import Job
 from paceline.scheduling.placement import Placement, placed
 from paceline.scheduling.shared_devices import best_fit
-from paceline.scheduling.state import Decision, Outlook, Policy, State
+from paceline.scheduling.state import Decision, Policy, State
 
 LIMIT_SLACK_S = 90.0
 """Time beyond its limit before a job is ended: Slurm checks limits once a minute and kills 30 s after the signal (KillWait)."""
@@ -80,7 +79,7 @@ class _Attempt:
         state = self.state
         hidden = self.leaving | self.protected | self.refused | set(self.started)
         self.visible = np.array([index for index in range(len(state.jobs)) if index not in hidden], np.int64)
-        part = _part(state, self.visible, self._capacity(), self._free())
+        part = state.part(self.visible, self._capacity(), self._free())
         nothing = np.zeros(0, np.int64)
         self.decision = policy(part) if len(part.jobs) else Decision(devices=nothing, type_index=nothing)
         return self.decision
@@ -308,36 +307,3 @@ def _best_domain(state: State, job: Job) -> slice | None:
             if state.fleet.node_devices[domain].sum() >= job.devices and (best is None or free > best[0]):
                 best = free, domain
     return best[1] if best else None
-
-
-class _Part(Sequence[Outlook]):
-    """Outlooks of some of the jobs, created on access."""
-
-    def __init__(self, outlooks: Sequence[Outlook], rows: Ints) -> None:
-        self._outlooks, self._rows = outlooks, rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> Outlook:  # type: ignore[override]
-        return self._outlooks[int(self._rows[index])]
-
-
-def _part(state: State, rows: Ints, capacity: Ints, free: Ints) -> State:
-    """Return the state of some of the jobs."""
-    arrays = ("arrival_s", "requested", "devices", "type_index", "attained_s", "run_s", "restarts")
-    told = ("restart_s", "restarting_s", "held_s")
-    of_rows: dict[str, Any] = {name: getattr(state, name)[rows] for name in (*arrays, *told)}
-    for name in ("curves", "placements"):
-        if len(values := getattr(state, name)):
-            of_rows[name] = [values[row] for row in rows]
-    return replace(
-        state,
-        capacity=capacity,
-        free=free,
-        jobs=[state.jobs[row] for row in rows],
-        outlooks=_Part(state.outlooks, rows),
-        leaving=tuple(replace(leaving, job=-1) for leaving in state.leaving),
-        fixed=state.fixed.of(rows) if state.fixed else None,
-        **of_rows,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,6 +96,8 @@ class State:
         placements: placement of each job. ``free``: free devices of each node that is up. Empty: unknown.
         leaving: devices that preempted jobs still hold. They are part of ``capacity`` and no longer of ``jobs``.
         loads: used fractions of each device that jobs share, by node.
+        ended, ended_ran_s: number of jobs that ran and are over, and their seconds on devices.
+        withheld: devices of each type that jobs hold which the policy does not see; beyond ``capacity``.
     """
 
     time_s: float
@@ -121,6 +123,9 @@ class State:
     free: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     leaving: Sequence[Leaving] = ()
     loads: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    ended: int = 0
+    ended_ran_s: float = 0.0
+    withheld: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __post_init__(self) -> None:
         for name in ("restart_s", "restarting_s", "held_s"):  # one number stands for every job
@@ -139,6 +144,57 @@ class State:
     def age_s(self) -> Array:
         """Seconds since each job's arrival."""
         return self.time_s - self.arrival_s
+
+    def part(self, rows: Ints, capacity: Ints, free: Ints | None = None) -> State:
+        """Return the state of some jobs and devices. The devices of the others are withheld.
+
+        Args:
+            rows: indices of the jobs, ascending.
+            free: free devices of each node; None: as before.
+        """
+        of_rows: dict[str, Any] = {name: getattr(self, name)[rows] for name in _BY_JOB}
+        for name in ("curves", "placements"):
+            if len(values := getattr(self, name)):
+                of_rows[name] = [values[row] for row in rows]
+        return replace(
+            self,
+            capacity=capacity,
+            withheld=self.withheld + self.capacity - capacity,
+            free=self.free if free is None else free,
+            jobs=[self.jobs[row] for row in rows],
+            outlooks=_Part(self.outlooks, rows),
+            leaving=tuple(replace(leaving, job=-1) for leaving in self.leaving),
+            fixed=self.fixed.of(rows) if self.fixed else None,
+            **of_rows,
+        )
+
+
+_BY_JOB = (
+    "arrival_s",
+    "requested",
+    "devices",
+    "type_index",
+    "attained_s",
+    "run_s",
+    "restarts",
+    "restart_s",
+    "restarting_s",
+    "held_s",
+)
+"""Arrays of a state with one entry per job."""
+
+
+class _Part(Sequence[Outlook]):
+    """Outlooks of some of the jobs, created on access."""
+
+    def __init__(self, outlooks: Sequence[Outlook], rows: Ints) -> None:
+        self._outlooks, self._rows = outlooks, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Outlook:  # type: ignore[override]
+        return self._outlooks[int(self._rows[index])]
 
 
 @dataclass(frozen=True, kw_only=True)

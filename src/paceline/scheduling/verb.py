@@ -11,8 +11,8 @@ from paceline.errors import UserError, shown
 from paceline.prediction import StepPredictor
 from paceline.scheduling.fleet import Fleet, Outage, with_costs
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.early_stop import EarlyStop
 from paceline.scheduling.policies.registry import check_queues
+from paceline.scheduling.policies.wrappers.early_stop import EarlyStop
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.queues_file import read_queues
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
@@ -45,6 +45,7 @@ class ScenarioKeywords(TypedDict, total=False):
     predictor: StepPredictor | None
     stop_early: EarlyStop | str | None
     fairness: FairnessRule
+    ageing: bool
     drop_too_large: bool
     any_type: bool
     queues: SlurmSettings | KueueSettings | str | Path | None
@@ -67,6 +68,7 @@ class ScenarioOptions:
         stop_early: rule that ends jobs without progress. ``"5:1%"`` ends a job whose last 5 reports add less than 1 % of its
             earlier progress. None: never.
         fairness: ``estimate`` fairness from the devices that a job held, or simulate each job ``alone`` on its share.
+        ageing: let no job starve under a named policy that could; False: the policy as published.
         drop_too_large: leave out jobs that ask for more devices than the cluster has of one type, and count them in a note.
         any_type: let jobs use every device type of the cluster, whatever types they name.
         queues: settings of the policy ``slurm`` or ``kueue``, or the file that holds them; None: their defaults.
@@ -84,6 +86,7 @@ class ScenarioOptions:
     predictor: StepPredictor | None = None
     stop_early: EarlyStop | str | None = None
     fairness: FairnessRule = "estimate"
+    ageing: bool = True
     drop_too_large: bool = False
     any_type: bool = False
     queues: SlurmSettings | KueueSettings | str | Path | None = None
@@ -140,6 +143,7 @@ def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: 
         predictions=Predictions(fleet, chosen.predictor, published),
         stop_early=EarlyStop.named(rule) if isinstance(rule, str) else rule,
         fairness=chosen.fairness,
+        ageing=chosen.ageing,
         notes=(*notes, *failure_notes, *costs),
         queues=read_queues(chosen.queues) if isinstance(chosen.queues, str | Path) else chosen.queues,
         log=ReplayedLog.of(jobs, trace, every) if isinstance(jobs, str | Path) else None,

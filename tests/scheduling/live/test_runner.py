@@ -17,8 +17,8 @@ from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.journal import Journal
 from paceline.scheduling.live.policy import LiveAdapter, even
 from paceline.scheduling.live.runner import Planner, Runner, Snapshot, Targets, check_start
-from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
 from paceline.scheduling.policies.serving_order import fifo
+from paceline.scheduling.policies.wrappers.early_stop import EarlyStop, stopping_early
 
 
 class Played:

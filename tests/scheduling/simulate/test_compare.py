@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.errors import UserError
+from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.simulate.compare import best, compare, paired, run_policies
 from paceline.scheduling.simulate.scenario import Scenario
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
@@ -104,11 +105,9 @@ def test_two_processes_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_policy_that_fails_is_named(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.scheduling.simulate.compare.get_context", lambda _: get_context("fork"))
-    question = Scenario(jobs=JOBS, fleet=FOUR, settings=AT_ONCE)
-    with pytest.raises(
-        UserError, match=r"^under srtf: the remaining work of job .* is unknown.*; simulate with `knowledge` measured"
-    ):
-        run_policies(question, ["fifo", "srtf", "las"], processes)
+    question = Scenario(jobs=JOBS, fleet=Fleet.named("2x2xT4"), settings=AT_ONCE)
+    with pytest.raises(UserError, match=r"^under cost: the price of T4 is unknown; give each type a price"):
+        run_policies(question, ["fifo", "cost", "las"], processes)
 
 
 def test_mistakes() -> None:

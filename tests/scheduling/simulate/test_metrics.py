@@ -82,3 +82,17 @@ def test_restarts_hold_devices() -> None:
 def test_the_toys_are_what_they_say() -> None:
     spans = [(o.job.name, s.start_s, s.end_s) for o in simulated().schedule.outcomes for s in o.spans]
     assert spans == [("a", 0, 100), ("b", 100, 150), ("c", 100, 200)] and len(JOBS) == 3 and FOUR.devices == 4
+
+
+def test_the_worst_wait_is_that_longest_for_the_time_on_devices() -> None:
+    worst = simulated(job("a", 0, 4, 100), job("b", 0, 4, 50), job("c", 0, 4, 100)).metrics.worst_wait
+    assert (worst.name, worst.waited_s, worst.ran_s, worst.ratio) == ("b", 100, 50, 2)
+
+
+def test_a_delay_of_a_round_and_a_start_is_not_unfair() -> None:
+    """b waits 40 s for the next round, 5 times as long as it runs."""
+    jobs = job("a", 0, 2, 80), job("b", 20, 2, 8)
+    rounds = simulated(*jobs, settings=ClusterSettings(round_s=60, restart_s=0))
+    assert rounds.metrics.worst_fairness == pytest.approx(6) and rounds.metrics.unfair_share == 0
+    assert metrics(rounds.schedule).unfair_share == 0.5 and metrics(rounds.schedule).worst_wait.name == "b"
+    assert not rounds.metrics.worst_wait.name and math.isnan(rounds.metrics.worst_wait.ratio)

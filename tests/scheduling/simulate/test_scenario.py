@@ -11,7 +11,7 @@ from paceline import predict
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.early_stop import EarlyStop
+from paceline.scheduling.policies.wrappers.early_stop import EarlyStop
 from paceline.scheduling.simulate.scenario import Scenario
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.speeds.predicted_jobs import Predictions
@@ -145,3 +145,11 @@ def test_fairness_is_estimated_or_found_from_each_job_alone(tmp_path: Path) -> N
         fairness="alone",
     )
     assert one.run("fifo").ratios == {"a": 1.0}, "alone it takes as long"
+
+
+def test_a_policy_that_needs_lengths_takes_stated_durations() -> None:
+    long, short = Job(name="long", devices=4, duration_s=100), Job(name="short", devices=4, duration_s=10, arrival_s=1)
+    answer = scenario(long, short).run("srtf")
+    assert [outcome.jct_s for outcome in answer.schedule.outcomes] == [110, 10]
+    assert "srtf needs lengths: it takes the durations that 2 jobs state as known." in answer.notes
+    assert not any("needs lengths" in note for note in scenario(long, short).run("las").notes)

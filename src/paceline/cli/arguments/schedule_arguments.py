@@ -42,6 +42,8 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     scheduler.add_argument("--restart", metavar="TIME", default="30s", help="cost of a start or resize (default 30s)")
     queues = "settings of the policy slurm or kueue: `scontrol show config`, ClusterQueues in YAML or JSON, or a TOML file"
     scheduler.add_argument("--queues", metavar="FILE", default="", help=queues)
+    ageing = "policies as published, under which a job may starve"
+    scheduler.add_argument("--no-ageing", action="store_true", help=ageing)
     interference = "speed lost by jobs on several nodes that share one, from 0 to 1 (default 0)"
     scheduler.add_argument("--interference", metavar="SHARE", type=float, default=0.0, help=interference)
     checkpoint = "time between checkpoints; a failure costs the work since the last one (default 10min)"
@@ -103,6 +105,7 @@ def scenario_of(o: argparse.Namespace) -> Scenario:
         seed=o.seed,
         stop_early=o.stop_early or None,
         fairness=known_name("fairness", o.fairness, FAIRNESS),  # type: ignore[arg-type]
+        ageing=not o.no_ageing,
         drop_too_large=o.drop_too_large,
         queues=o.queues or None,
         any_type=o.any_type,

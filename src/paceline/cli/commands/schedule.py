@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.arguments.schedule_arguments import add_cluster_of_jobs, scenario_of
 from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import BRIEF, Answer, Parser
-from paceline.cli.schedule_live import add_live
+from paceline.cli.schedule_live import STATE, add_live
 from paceline.errors import UserError, known_name
 from paceline.rundir import RunDir
 
@@ -21,10 +23,10 @@ OUT = "runs/schedule"
 EXAMPLE = """example:
   paceline schedule examples/jobs.csv --cluster 2x4xT4 --policy las
   paceline schedule compare examples/jobs.csv --cluster 2x4xT4 --policies fifo,las
-  paceline schedule why runs/schedule nightly-2"""
+  paceline schedule why nightly-2"""
 RUN = "example:\n  paceline schedule run examples/jobs.csv --cluster 2x4xT4 --policy las"
 COMPARE = "example:\n  paceline schedule compare examples/jobs.csv --cluster 2x4xT4 --policies fifo,las --jobs 2"
-WHY = "example:\n  paceline schedule why runs/schedule nightly-2"
+WHY = "example:\n  paceline schedule why nightly-2"
 
 
 def add(parser: Parser) -> None:
@@ -49,9 +51,8 @@ def add(parser: Parser) -> None:
 
     why = action("why", "why a job waited, and why it got its devices")
     why.runs(_why, WHY, shapes=BRIEF)
-    why.add_argument(
-        "directory", metavar="DIR", help="the run directory of a schedule, or the state of a live one, which may go on"
-    )
+    directory = f"run directory of a schedule, or state of a live one (default: the newest of {OUT} and {STATE} with that job)"
+    why.add_argument("directory", metavar="DIR", nargs="?", default="", help=directory)
     why.add_argument("job", metavar="JOB", help="the job's name")
     why.add_argument("--policy", metavar="P", default="", help="which one, where the directory holds several")
 
@@ -71,8 +72,13 @@ def _run(o: argparse.Namespace) -> Answer:
     check_queues([o.policy], question.queues)
     simulated = question.run(o.policy, _progress(o, len(question.jobs)))
     data = simulated.to_json(o.skipped)
-    screen = schedule_screen(simulated, o.out, o.skipped).missing(*_missed(simulated))
+    screen = schedule_screen(simulated, _named(o), o.skipped).missing(*_missed(simulated))
     return _saved(o, directory, {simulated.policy: simulated}, data, screen)
+
+
+def _named(o: argparse.Namespace) -> str:
+    """Return the run directory as ``schedule why`` needs it; empty: the usual one."""
+    return "" if o.out == OUT else str(o.out)
 
 
 def _missed(simulated: SimulatedSchedule) -> Iterator[str]:
@@ -101,7 +107,7 @@ def _compare(o: argparse.Namespace) -> Answer:
     pairs = compare(simulated, o.seed)
     data = {"policies": [one.to_json(o.skipped) for one in simulated.values()], "paired": [pair.to_json() for pair in pairs]}
     late = [" ".join(_missed(each)) for each in simulated.values()]
-    screen = compare_screen(simulated, pairs, o.out, o.skipped)
+    screen = compare_screen(simulated, pairs, _named(o), o.skipped)
     return _saved(o, directory, simulated, data, screen.missing("TOO LATE under each policy") if all(late) else screen)
 
 
@@ -124,20 +130,50 @@ def _saved(o: argparse.Namespace, directory: RunDir, simulated: Any, data: dict[
 
 def _why(o: argparse.Namespace) -> Answer:
     from paceline.reporting.text.schedule_text import why_screen
-    from paceline.scheduling.live.finished import newer_journal, schedule_so_far
-    from paceline.scheduling.simulate.saved import from_json
     from paceline.scheduling.simulate.wait_reasons import why
 
-    directory = RunDir(o.directory)
-    journal = newer_journal(directory.path, directory.schedule_path)
-    live = None if journal is None else schedule_so_far(journal, time.time())
-    simulated = directory.read_schedule(from_json) if live is None else {live.policy: live}
+    given, job = o.directory, o.job
+    if given and Path(job).is_dir() and not Path(given).is_dir():
+        given, job = job, given
+    if not given and Path(job).is_dir():
+        raise UserError(f"{job} is a run directory, and no job is named", f"add a job: paceline schedule why {job} JOB")
+    directory, simulated = _schedule_of(given, job)
     if not o.policy and len(simulated) > 1:
         names = ", ".join(simulated)
-        raise UserError(f"{o.directory} holds several policies: {names}", f"choose `policy` {next(iter(simulated))}")
+        raise UserError(f"{directory} holds several policies: {names}", f"choose `policy` {next(iter(simulated))}")
     name = known_name("policy", o.policy, simulated) if o.policy else next(iter(simulated))
-    answer = why(simulated[name], o.job)
+    answer = why(simulated[name], job)
     return answer.to_json(), why_screen(answer)
+
+
+def _schedule_of(directory: str, job: str) -> tuple[str, Mapping[str, SimulatedSchedule]]:
+    """Return a directory and its schedules by policy.
+
+    Without a directory, it is the newest of the usual ones that has a job of this name, else the newest.
+    """
+    if directory:
+        return directory, _read_schedule(directory)
+    usual = [name for name in (OUT, STATE) if Path(name).is_dir()]
+    usual.sort(key=lambda name: max(path.stat().st_mtime for path in (Path(name), *Path(name).iterdir())), reverse=True)
+    found = []
+    for name in usual:
+        with suppress(UserError):
+            found.append((name, _read_schedule(name)))
+    for name, schedules in found:
+        if any(outcome.job.name == job for one in schedules.values() for outcome in one.schedule.outcomes):
+            return name, schedules
+    return found[0] if found else (OUT, _read_schedule(OUT))
+
+
+def _read_schedule(name: str) -> Mapping[str, SimulatedSchedule]:
+    """Read the schedules of a run directory by policy. Raises UserError if it has none."""
+    from paceline.scheduling.live.finished import newer_journal, schedule_so_far
+    from paceline.scheduling.simulate.saved import from_json
+
+    directory = RunDir(name)
+    journal = newer_journal(directory.path, directory.schedule_path)
+    live = None if journal is None else schedule_so_far(journal, time.time())
+    return directory.read_schedule(from_json) if live is None else {live.policy: live}
 
 
 def _progress(o: argparse.Namespace, jobs: int, before: str = "") -> Callable[[float, int], None]:

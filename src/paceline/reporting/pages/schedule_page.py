@@ -18,7 +18,6 @@ from paceline.reporting.text.schedule_text import (
 from paceline.reporting.values import UNKNOWN, clean, number, percent, seconds
 from paceline.scheduling.simulate.compare import FEWEST, Paired, compare
 from paceline.scheduling.simulate.compare import best as best_of
-from paceline.scheduling.simulate.metrics import UNFAIR
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.scheduling.simulate.wait_reasons import why
 
@@ -108,7 +107,7 @@ _HEADS = (
         "restarts a job",
         "devices held",
     ),
-    *("worst fairness", f"jobs above {UNFAIR:g}", "energy, at most", "costs", "median decision", "99% of decisions"),
+    *("worst fairness", "unfair jobs", "worst wait/run", "energy, at most", "costs", "median decision", "99% of decisions"),
 )
 
 
@@ -123,6 +122,7 @@ def _row(one: SimulatedSchedule) -> list[str]:
         percent(m.utilisation),
         number(m.worst_fairness),
         percent(m.unfair_share),
+        f"{number(m.worst_wait.ratio)}x" if m.worst_wait.name else "none",
         f"{number(m.energy_kwh)} kWh" if m.energy_kwh == m.energy_kwh else UNKNOWN,
         f"${m.usd:,.2f}" if m.usd == m.usd else UNKNOWN,
         seconds(m.decision_median_s),

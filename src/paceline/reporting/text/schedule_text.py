@@ -37,7 +37,7 @@ def definitions(simulated: SimulatedSchedule) -> tuple[str, ...]:
     return (
         "Completion time: from a job's arrival to its end.",
         f"Fairness: completion time over that on an equal share of the devices, {_FAIRNESS[simulated.ratios is None]}; "
-        f"above {UNFAIR:g} is unfair.",
+        f"above {UNFAIR:g} is unfair, if it lost more than {seconds(simulated.negligible_s)} (a round and a start).",
         "Devices are held from the start of a job's restart on. Energy is that of devices held, at most.",
     )
 
@@ -58,7 +58,7 @@ def schedule_screen(simulated: SimulatedSchedule, directory: str, with_skipped: 
     """Return the screen of a schedule's figures, and the jobs that waited longest.
 
     Args:
-        directory: where it was saved.
+        directory: where it was saved; empty: the usual place.
         with_skipped: list the skipped rows of a log.
     """
     m = simulated.metrics
@@ -99,7 +99,8 @@ def _figures(simulated: SimulatedSchedule) -> Iterator[Block]:
     yield Pair("devices", f"{number(m.device_hours_per_job)} device-hours a job; {percent(m.utilisation)} of all were held")
     yield Pair("restarts", f"{number(m.restarts_per_job)} a job")
     how = "estimated" if simulated.ratios is None else "each job simulated alone"
-    yield Pair("fairness", f"worst {number(m.worst_fairness)}; {percent(m.unfair_share)} of jobs above {UNFAIR:g}; {how}")
+    yield Pair("fairness", f"worst {number(m.worst_fairness)}; {percent(m.unfair_share)} of jobs are unfair; {how}")
+    yield Pair("worst wait", _worst_wait(m))
     yield Pair("energy", UNKNOWN if math.isnan(m.energy_kwh) else f"{number(m.energy_kwh)} kWh at most")
     yield Pair("costs", UNKNOWN if math.isnan(m.usd) else f"{money(m.usd)} for the devices held")
     yield Pair("decisions", f"{m.decisions:,}, median {seconds(m.decision_median_s)}, 99% within {seconds(m.decision_p99_s)}")
@@ -143,6 +144,14 @@ def skipped_rows(log: ReplayedLog | None, wanted: bool) -> Iterator[Block]:
         yield item(f"{clean(row.place, 80)}: {clean(row.name, 40) or 'a row'} {row.reason}{detail}")
     if len(log.skipped) > MOST_SKIPPED:
         yield item(f"{len(log.skipped) - MOST_SKIPPED:,} more; --json --skipped has all")
+
+
+def _worst_wait(m: ScheduleMetrics) -> str:
+    """Describe the longest wait relative to a job's time on devices."""
+    if not m.worst_wait.name:
+        return "none above a round and a start"
+    name, waited, ran = clean(m.worst_wait.name, 24), seconds(m.worst_wait.waited_s), seconds(m.worst_wait.ran_s)
+    return f"{name}: {waited} for {ran} on devices, {number(m.worst_wait.ratio)}x"
 
 
 def _longest(simulated: SimulatedSchedule) -> Iterator[Block]:
@@ -189,7 +198,7 @@ def waited_longest(simulated: SimulatedSchedule, most: int) -> list[tuple[str, f
 def _ask_why(simulated: SimulatedSchedule, directory: str, several: bool = False) -> Iterator[Block]:
     waits = waited_longest(simulated, 1)
     if waits:
-        words = ["paceline", "schedule", "why", directory, waits[0][0]]
+        words = ["paceline", "schedule", "why", *([directory] if directory else []), waits[0][0]]
         yield Pair("deeper", shlex.join([*words, "--policy", simulated.policy] if several else words))
 
 
@@ -252,11 +261,21 @@ def _policies(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[Block]:
             percent(m.utilisation),
             number(m.worst_fairness),
             percent(m.unfair_share),
+            f"{number(m.worst_wait.ratio)}x" if m.worst_wait.name else "none",
             seconds(m.decision_median_s),
         )
         for name, m in every
     ]
-    heads = ("", "device-hours\na job", "restarts\na job", "held", "worst\nfairness", "unfair\njobs", "median\ndecision")
+    heads = (
+        "",
+        "device-hours\na job",
+        "restarts\na job",
+        "held",
+        "worst\nfairness",
+        "unfair\njobs",
+        "worst\nwait/run",
+        "median\ndecision",
+    )
     yield Table(heads, costs, frozenset({0}))
 
 

@@ -125,6 +125,8 @@ class LiveAdapter:
             held_s=np.where(held > 0, np.maximum(live.now_s - np.array([row.since for row in rows]), 0.0), 0.0),
             placements=places,
             free=_left(up, places),
+            ended=sum(row.run_s > 0 for row in live.past),
+            ended_ran_s=sum(row.run_s for row in live.past),
         )
 
 

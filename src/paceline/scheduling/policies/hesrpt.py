@@ -2,6 +2,8 @@
 
 With m jobs, the job of the i-th largest remaining size gets the share ``(i/m)^(1/(1-p)) - ((i-1)/m)^(1/(1-p))`` of the cluster,
 so the smallest gets the most. This minimizes the mean completion time of present jobs with a common p.
+
+If the devices do not suffice for the least size of each job, only the smallest jobs share them.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import math
 
 import numpy as np
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Bools, Ints
 from paceline.scheduling.policies.solvers.sizes import grown, known_seconds, one_type
 from paceline.scheduling.state import Decision, State
 
@@ -27,11 +29,12 @@ def hesrpt(state: State) -> Decision:
     capacity = one_type(state, "hesrpt", ("srtf", "max_min"))
     tables = [known_seconds(state, index, 0, state.fleet.groups[0].devices) for index in range(len(state.jobs))]
     least = np.array([table[np.isfinite(table)].max(initial=0.0) for table in tables])
-    ascending = np.argsort(least, kind="stable")
+    every = np.argsort(least, kind="stable")
     devices, left = np.zeros(len(tables), np.int64), capacity
-    share = shares(len(tables), exponent(tables))[::-1] * capacity  # the smallest job first
+    ascending = every[_fitting(np.array([int(np.isfinite(table).argmax()) for table in tables])[every], capacity)]
+    share = shares(max(len(ascending), 1), exponent(tables))[::-1] * capacity  # the smallest job first
     spare = 0.0
-    for index, wish in zip(ascending.tolist(), share.tolist(), strict=True):
+    for index, wish in zip(ascending.tolist(), share.tolist(), strict=False):
         spare += wish
         with np.errstate(divide="ignore"):
             sizes = grown(1.0 / tables[index])
@@ -47,7 +50,16 @@ def hesrpt(state: State) -> Decision:
         if fits.size:
             left -= int(fits[-1] - devices[index])
             devices[index] = fits[-1]
-    return Decision(devices=devices, type_index=np.zeros(len(devices), np.int64), order=ascending.tolist(), rule="fewest_nodes")
+    return Decision(devices=devices, type_index=np.zeros(len(devices), np.int64), order=every.tolist(), rule="fewest_nodes")
+
+
+def _fitting(sizes: Ints, capacity: int) -> Bools:
+    """Return a mask of the jobs whose least sizes fit together, in order; a job that cannot run has size 0 and is left out."""
+    fits, left = np.zeros(len(sizes), bool), capacity
+    for index, size in enumerate(sizes.tolist()):
+        if 0 < size <= left:
+            fits[index], left = True, left - size
+    return fits
 
 
 def exponent(tables: list[Array]) -> float:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from paceline.scheduling.policies.solvers.share_programs import centred, most_va
 from paceline.scheduling.policies.solvers.time_shares import USUAL, RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
-CLAIMED = RoundRules(fills=False)
+CLAIMED = replace(USUAL, fills=False)
 """Rules that leave unclaimed devices free, as they then cost nothing."""
 _KEEP = 0.05
 """Reserve in the time to a deadline, because rounds follow shares only approximately."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from paceline.errors import UserError, known_name
 from paceline.scheduling.job import Choice
@@ -30,27 +30,41 @@ from paceline.scheduling.policies.rubick import rubick
 from paceline.scheduling.policies.serving_order import fifo, srtf
 from paceline.scheduling.policies.sia import sia
 from paceline.scheduling.policies.themis import themis
+from paceline.scheduling.policies.wrappers.ageing import aged, aged_by_deadlines
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.state import Policy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PolicyEntry:
     """Policy with its properties.
 
     Attributes:
+        published: the policy as published.
         adapts: properties that it chooses for jobs whose owners allow it. Others stay as requested.
         source: paper and section.
         types: True if it distinguishes device types.
         settings: class of its keyword ``settings``, which describe the cluster's own scheduler; None: it has none.
+        starves: True if a job may wait for ever while others arrive. ``decide`` then ages jobs. Stated priorities and the
+            rules of the cluster's own scheduler stay as they are.
+        needs_lengths: True if it asks for the remaining work of each job.
     """
 
-    decide: Policy
+    published: Policy
     adapts: frozenset[Choice]
     source: str
     types: bool = False
     settings: type | None = None
+    starves: bool = True
+    needs_lengths: bool = False
+
+    @cached_property
+    def decide(self) -> Policy:
+        """The policy, with ageing if it could starve jobs."""
+        if not self.starves:
+            return self.published
+        return aged_by_deadlines(self.published) if self.published is deadline else aged(self.published)
 
 
 RIGID: frozenset[Choice] = frozenset()
@@ -59,33 +73,39 @@ ADAPTIVE: frozenset[Choice] = frozenset({"devices", "batch"})
 REPLANNED: frozenset[Choice] = frozenset({"devices", "strategy"})
 
 POLICIES: Mapping[str, PolicyEntry] = {
-    "fifo": PolicyEntry(fifo, RIGID, "first in, first out", types=True),
-    "easy": PolicyEntry(easy, RIGID, "EASY backfill: Mu'alem and Feitelson, TPDS 2001, section 2", types=True),
-    "conservative": PolicyEntry(conservative, RIGID, "conservative backfill: the same", types=True),
-    "priority": PolicyEntry(priority, RIGID, "preemption by priority, with EASY backfill", types=True),
-    "slurm": PolicyEntry(slurm, RIGID, "Slurm's multifactor priority and backfill", types=True, settings=SlurmSettings),
-    "kueue": PolicyEntry(kueue, RIGID, "Kueue's quotas, cohorts and preemption", types=True, settings=KueueSettings),
+    "fifo": PolicyEntry(fifo, RIGID, "first in, first out", types=True, starves=False),
+    "easy": PolicyEntry(easy, RIGID, "EASY backfill: Mu'alem and Feitelson, TPDS 2001, section 2", types=True, starves=False),
+    "conservative": PolicyEntry(conservative, RIGID, "conservative backfill: the same", types=True, starves=False),
+    "priority": PolicyEntry(priority, RIGID, "preemption by priority, with EASY backfill", types=True, starves=False),
+    "slurm": PolicyEntry(
+        slurm, RIGID, "Slurm's multifactor priority and backfill", types=True, settings=SlurmSettings, starves=False
+    ),
+    "kueue": PolicyEntry(
+        kueue, RIGID, "Kueue's quotas, cohorts and preemption", types=True, settings=KueueSettings, starves=False
+    ),
     "las": PolicyEntry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
-    "optimus": PolicyEntry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
+    "optimus": PolicyEntry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1", starves=False),
     "paceline": PolicyEntry(paceline, ADAPTIVE | REPLANNED, "this package", types=True),
     "goodput": PolicyEntry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
     "sia": PolicyEntry(sia, ADAPTIVE, "Sia, SOSP 2023, section 3.4", types=True),
-    "rubick": PolicyEntry(rubick, REPLANNED, "Rubick, MLSys 2025, section 5", types=True),
+    "rubick": PolicyEntry(rubick, REPLANNED, "Rubick, MLSys 2025, section 5", types=True, starves=False),
     "max_min": PolicyEntry(max_min, RIGID, "Gavel, OSDI 2020, section 4.1", types=True),
-    "finish_time_fairness": PolicyEntry(finish_time_fairness, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
-    "makespan": PolicyEntry(makespan, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "finish_time_fairness": PolicyEntry(
+        finish_time_fairness, RIGID, "Gavel, OSDI 2020, section 4.2", types=True, needs_lengths=True
+    ),
+    "makespan": PolicyEntry(makespan, RIGID, "Gavel, OSDI 2020, section 4.2", types=True, needs_lengths=True),
     "cost": PolicyEntry(cost, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
     "max_throughput": PolicyEntry(max_throughput, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
     "critical_first": PolicyEntry(
-        critical_first, RIGID, "ours: shortest remaining time over types, critical jobs first", types=True
+        critical_first, RIGID, "ours: shortest remaining time over types, critical jobs first", types=True, needs_lengths=True
     ),
     "drf": PolicyEntry(drf, RIGID, "dominant resource fairness, NSDI 2011, algorithm 1", types=True),
-    "themis": PolicyEntry(themis, RIGID, "Themis, NSDI 2020, sections 3 and 4", types=True),
-    "srtf": PolicyEntry(srtf, RIGID, "shortest remaining time first, of predicted times", types=True),
+    "themis": PolicyEntry(themis, RIGID, "Themis, NSDI 2020, sections 3 and 4", types=True, needs_lengths=True),
+    "srtf": PolicyEntry(srtf, RIGID, "shortest remaining time first, of predicted times", types=True, needs_lengths=True),
     "edf": PolicyEntry(edf, ELASTIC, "earliest deadline first (Liu and Layland, 1973)", types=True),
-    "deadline": PolicyEntry(deadline, ELASTIC, "ElasticFlow, ASPLOS 2023, section 4"),
-    "hesrpt": PolicyEntry(hesrpt, ELASTIC, "Berg, Vesilo, Harchol-Balter, heSRPT, 2020, theorem 1"),
-    "queueing": PolicyEntry(queueing, ELASTIC, "Lin, Paolieri, Chou, Golubchik, MASCOTS 2018"),
+    "deadline": PolicyEntry(deadline, ELASTIC, "ElasticFlow, ASPLOS 2023, section 4", needs_lengths=True),
+    "hesrpt": PolicyEntry(hesrpt, ELASTIC, "Berg, Vesilo, Harchol-Balter, heSRPT, 2020, theorem 1", needs_lengths=True),
+    "queueing": PolicyEntry(queueing, ELASTIC, "Lin, Paolieri, Chou, Golubchik, MASCOTS 2018", needs_lengths=True),
 }
 
 
@@ -110,12 +130,16 @@ def policy_named(name: str) -> PolicyEntry:
     return POLICIES[policy_name(name)]
 
 
-def configured(name: str, queues: SlurmSettings | KueueSettings | None) -> Policy:
-    """Return the policy of that name with these settings. A policy without such settings stays as it is."""
+def configured(name: str, queues: SlurmSettings | KueueSettings | None, ageing: bool = True) -> Policy:
+    """Return the policy of that name with these settings. A policy without such settings stays as it is.
+
+    Args:
+        ageing: False: the policy as published.
+    """
     entry = policy_named(name)
     if queues is None or type(queues) is not entry.settings:
-        return entry.decide
-    return partial(entry.decide, settings=queues)  # type: ignore[call-arg]
+        return entry.decide if ageing else entry.published
+    return partial(entry.published, settings=queues)  # type: ignore[call-arg]
 
 
 def check_queues(names: Iterable[str], queues: SlurmSettings | KueueSettings | None) -> None:

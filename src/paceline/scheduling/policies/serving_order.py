@@ -13,8 +13,12 @@ from paceline.scheduling.state import Decision, State
 
 
 def fifo(state: State) -> Decision:
-    """Serve jobs in order of arrival. The first job that does not fit blocks the rest. Running jobs keep their devices."""
-    return replace(filled(state, np.arange(len(state.jobs)), blocking=True), holds_until_s=math.inf)
+    """Serve jobs in order of arrival. A job that does not fit blocks later ones on the types that it may use.
+
+    Running jobs keep their devices.
+    """
+    order = np.argsort(state.devices == 0, kind="stable")
+    return replace(filled(state, order, blocking=True), holds_until_s=math.inf)
 
 
 def srtf(state: State, preemptive: bool = True) -> Decision:

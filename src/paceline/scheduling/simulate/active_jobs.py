@@ -59,7 +59,7 @@ class ActiveJobs:
         free: free devices of each node. ``up``: mask of the nodes that are up. ``shared``: devices that jobs share.
         leaving: time at which a preempted job gives its devices back, by name.
         conditioned: True if a job states conditions on its devices.
-        ended: number of jobs that ended or were removed.
+        ended: number of jobs that ended or were removed. ``ran``: those that ran, and their seconds on devices.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class ActiveJobs:
         self.placements: list[Placement] = []
         self.columns: Array = np.zeros((len(COLUMNS) + len(fleet.groups), 0))
         self.ended = 0
+        self.ran: tuple[int, float] = 0, 0.0
         self.shared = SharedDevices()
         self.leaving: dict[str, float] = {}
         self.conditioned = False
@@ -229,6 +230,8 @@ class ActiveJobs:
         outcome.end_s = self.time_s
         self._release(index)
         outcome.restarts = int(self.columns[RESTARTS, index])
+        if (ran_s := float(self.columns[len(COLUMNS) :, index].sum())) > 0:
+            self.ran = self.ran[0] + 1, self.ran[1] + ran_s
         self._learning -= not isinstance(self.runs[index], SteadyRun)
         del self.jobs[index], self.runs[index], self.placements[index]
         self.columns, self._fixed = _without(self.columns, index), _without(self._fixed, index)

@@ -14,6 +14,26 @@ from paceline.scheduling.simulate.schedule import ClusterSchedule, JobOutcome
 
 UNFAIR = 1.05
 """Finish-time fairness above which a job is treated unfairly (Shockwave, NSDI 2023)."""
+BOUND_S = 10.0
+"""Shortest time that counts, as in the bounded slowdown (Feitelson, Rudolph, JSSPP 1998): shorter delays are not unfair."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorstWait:
+    """Job whose wait was longest relative to its time on devices.
+
+    Attributes:
+        name: its name; empty: no job waited. ``waited_s``: seconds without devices. ``ran_s``: seconds on devices.
+    """
+
+    name: str = ""
+    waited_s: float = math.nan
+    ran_s: float = math.nan
+
+    @property
+    def ratio(self) -> float:
+        """Wait over time on devices, of which at least ``BOUND_S`` count."""
+        return self.waited_s / max(self.ran_s, BOUND_S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +48,9 @@ class ScheduleMetrics:
         makespan_s: time from the first arrival to the last end.
         device_hours_per_job: devices held times hours, including starts.
         restarts_per_job: restarts and resizes.
-        worst_fairness, unfair_share: finish-time fairness, estimated or simulated. ``unfair_share``: jobs above ``UNFAIR``.
+        worst_fairness, unfair_share: finish-time fairness, estimated or simulated. ``unfair_share``: jobs above ``UNFAIR``
+            that lost more than one round and one start.
+        worst_wait: ended job with the longest wait relative to its time on devices, among waits above that.
         utilisation: device-seconds held / all device-seconds of the makespan.
         energy_kwh: energy of held devices at ``NodeGroup.watts``. ``usd``: cost of held devices at ``NodeGroup.price``.
         decision_median_s, decision_p99_s: seconds of this machine per decision of the policy.
@@ -49,6 +71,7 @@ class ScheduleMetrics:
     restarts_per_job: float
     worst_fairness: float
     unfair_share: float
+    worst_wait: WorstWait
     utilisation: float
     energy_kwh: float
     usd: float
@@ -58,19 +81,26 @@ class ScheduleMetrics:
 
     def to_json(self) -> dict[str, Any]:
         """Return all figures by name."""
-        return asdict(self)
+        return {**asdict(self), "worst_wait": {**asdict(self.worst_wait), "ratio": self.worst_wait.ratio}}
 
 
-def metrics(schedule: ClusterSchedule, ratios: Mapping[str, float] | None = None) -> ScheduleMetrics:
+def metrics(
+    schedule: ClusterSchedule, ratios: Mapping[str, float] | None = None, negligible_s: float = BOUND_S
+) -> ScheduleMetrics:
     """Return the figures of a schedule.
 
     Args:
         ratios: finish-time fairness of each job that ended (``simulate.fairness``); None: it is estimated.
+        negligible_s: longest delay that is not unfair: a round and a start.
     """
     every = schedule.outcomes
     ended = [outcome for outcome in every if not math.isnan(outcome.end_s)]
     jct = np.array([outcome.jct_s for outcome in ended])
-    rho = estimated_fairness(schedule, ended) if ratios is None else np.array(list(ratios.values()))
+    if ratios is None:
+        rho, shared = estimated_fairness(schedule, ended), jct
+    else:
+        rho = np.array(list(ratios.values()))
+        shared = np.array([outcome.jct_s for outcome in ended if outcome.job.name in ratios])
     held_s = _held_s(schedule)
     first = min((outcome.job.arrival_s for outcome in every), default=0.0)
     makespan = max((outcome.end_s for outcome in ended), default=math.nan) - first
@@ -90,7 +120,8 @@ def metrics(schedule: ClusterSchedule, ratios: Mapping[str, float] | None = None
         device_hours_per_job=sum(held_s.values()) / 3600 / len(every) if every else math.nan,
         restarts_per_job=_of(np.mean, np.array([outcome.restarts for outcome in every])),
         worst_fairness=_of(np.max, rho),
-        unfair_share=_of(np.mean, rho > UNFAIR),
+        unfair_share=_of(np.mean, (rho > UNFAIR) & (shared - shared / np.maximum(rho, 1e-9) > negligible_s)),
+        worst_wait=_worst_wait(ended, negligible_s),
         utilisation=sum(held_s.values()) / (schedule.fleet.devices * makespan) if makespan > 0 else math.nan,
         energy_kwh=_charged(schedule, held_s, "watts") / 1000,
         usd=_charged(schedule, held_s, "price"),
@@ -119,6 +150,15 @@ def estimated_fairness(schedule: ClusterSchedule, ended: list[JobOutcome]) -> Ar
     held = np.array([outcome.device_s for outcome in ended]) / np.maximum(ran, 1e-9)
     alone = ran * np.maximum(held * np.maximum(jobs, 1.0) / schedule.fleet.devices, 1.0)
     return np.asarray((end - arrival) / np.maximum(alone, 1e-9))
+
+
+def _worst_wait(ended: list[JobOutcome], negligible_s: float) -> WorstWait:
+    waits = []
+    for outcome in ended:
+        ran_s = sum(span.end_s - span.start_s for span in outcome.spans)
+        if outcome.jct_s - ran_s > negligible_s + 1e-6:
+            waits.append(WorstWait(outcome.job.name, outcome.jct_s - ran_s, ran_s))
+    return max(waits, key=lambda wait: wait.ratio, default=WorstWait())
 
 
 def _held_s(schedule: ClusterSchedule) -> dict[str, float]:

@@ -10,8 +10,9 @@ from typing import Literal, get_args
 from paceline.errors import UserError, known_name
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import CHOICES, Choice, Job
-from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
 from paceline.scheduling.policies.registry import POLICIES, check_types, configured, policy_named
+from paceline.scheduling.policies.wrappers.ageing import OVERDUE, PATIENCE
+from paceline.scheduling.policies.wrappers.early_stop import EarlyStop, stopping_early
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
@@ -48,6 +49,7 @@ class Scenario:
         settings: behaviour of the cluster.
         predictions: predictions of networks; None: no job can be predicted.
         stop_early: rule that ends a job that no longer learns; None: never.
+        ageing: let no job starve under a named policy that could; False: the policy as published.
         fairness: ``estimate`` fairness from the devices that a job held, or simulate each job ``alone`` on its share.
         notes: remarks on the jobs.
         queues: settings of the policies ``slurm`` or ``kueue``; None: their defaults.
@@ -62,6 +64,7 @@ class Scenario:
     predictions: Predictions | None = None
     stop_early: EarlyStop | None = None
     fairness: FairnessRule = "estimate"
+    ageing: bool = True
     notes: tuple[str, ...] = ()
     log: ReplayedLog | None = None
     queues: SlurmSettings | KueueSettings | None = None
@@ -86,15 +89,17 @@ class Scenario:
         if isinstance(policy, str):
             entry = policy_named(policy)
             name = next(name for name, other in POLICIES.items() if other is entry)
-            decide, adapts = configured(name, self.queues), entry.adapts
+            decide = configured(name, self.queues, self.ageing)
+            adapts, trusts = entry.adapts, entry.needs_lengths
             check_types(name, len(self.fleet.groups))
         else:
-            name, decide, adapts = getattr(policy, "__name__", "policy"), policy, frozenset(CHOICES)
+            name, decide, adapts, trusts = getattr(policy, "__name__", "policy"), policy, frozenset(CHOICES), False
+        trusts = trusts or self.knowledge == "measured"
         kinds: Counter[str] = Counter()
         stated, jobs, makers = [], [], {}
         pool = self.predictions.pool(self.profiles) if self.predictions else None
         for given in self.jobs:
-            kind, job, make = self._truth(given, pool, "strategy" in adapts)
+            kind, job, make = self._truth(given, pool, "strategy" in adapts, trusts)
             kinds[kind] += 1
             stated.append(replace(given, adapts=_RIGID) if kind == "duration" else given)
             jobs.append(replace(job, adapts=stated[-1].adapts & adapts))
@@ -105,7 +110,7 @@ class Scenario:
             self._check_reports(kinds)
         steered = decide if self.stop_early is None else stopping_early(decide, self.stop_early)
         schedule = simulate(jobs, self.fleet, steered, lambda job: makers[job.name](job), self.settings, progress)
-        ratios = self._ratios(schedule, decide, "strategy" in adapts) if self.fairness == "alone" else None
+        ratios = self._ratios(schedule, decide, "strategy" in adapts, trusts) if self.fairness == "alone" else None
         for outcome, job in zip(schedule.outcomes, stated, strict=True):
             outcome.job = job  # as its owner stated it, whatever this policy may choose
         return SimulatedSchedule(
@@ -116,8 +121,21 @@ class Scenario:
             knowledge=self.knowledge,
             ratios=ratios,
             log=self.log,
-            notes=(*self.notes, *self._kinds(kinds), *([f"A job is ended when {self.stop_early}."] if self.stop_early else [])),
+            notes=(
+                *self.notes,
+                *self._kinds(kinds),
+                *self._remarks(name, kinds["duration"] if trusts else 0),
+                *_aged(schedule),
+            ),
         )
+
+    def _remarks(self, policy: str, trusted: int) -> list[str]:
+        """Return remarks on early stops, and on the number of jobs whose stated duration the policy takes as known."""
+        remarks = [f"A job is ended when {self.stop_early}."] if self.stop_early else []
+        if trusted and self.knowledge != "measured":
+            jobs = "1 job states" if trusted == 1 else f"{trusted:,} jobs state"
+            remarks.append(f"{policy} needs lengths: it takes the durations that {jobs} as known.")
+        return remarks
 
     def _check_reports(self, kinds: Counter[str]) -> None:
         """Raise UserError for jobs without learning curves. Only measured profiles have them."""
@@ -126,20 +144,23 @@ class Scenario:
                 what = f"{kinds[kind]:,} of {len(self.jobs):,} jobs {why}, and nothing says how they learn"
                 raise UserError(what, "leave `stop_early` out, or choose jobs of `profiles` that were measured")
 
-    def _ratios(self, schedule: ClusterSchedule, decide: Policy, chooses: bool) -> Mapping[str, float]:
+    def _ratios(self, schedule: ClusterSchedule, decide: Policy, chooses: bool, trusts: bool) -> Mapping[str, float]:
         """Return the finish-time fairness of each job that ended, against a simulation of it alone under the same policy."""
         pool = self.predictions.pool(self.profiles) if self.predictions else None
 
         def run(job: Job, part: Fleet) -> JobRun:
-            return replace(self, fleet=part)._truth(job, pool, chooses)[2](job)
+            return replace(self, fleet=part)._truth(job, pool, chooses, trusts)[2](job)
 
         return finish_time_fairness(schedule, alone_under(decide, run, self.fleet, self.settings)).ratio
 
-    def _truth(self, job: Job, pool: EstimatePool | None, chooses: bool) -> tuple[str, Job, Callable[[Job], JobRun]]:
+    def _truth(
+        self, job: Job, pool: EstimatePool | None, chooses: bool, trusts: bool
+    ) -> tuple[str, Job, Callable[[Job], JobRun]]:
         """Return the kind of a job, the job as policies see it, and the function that creates its run.
 
         Args:
             chooses: True if the policy changes strategies.
+            trusts: True if the policy takes stated durations as known.
         """
         if job.model in self.profiles:
             return "profile", job, self._profiled(job, pool)
@@ -154,8 +175,7 @@ class Scenario:
             known = f"profiles: {', '.join(self.profiles)}" if self.profiles else "no profiles were given"
             what = f"no profile of {job.model!r}, and no duration" if job.model else "neither a model nor a duration"
             raise UserError(f"job {job.name!r}: {what} ({known})", "give its duration_s, or `profiles` that have it")
-        known_durations = self.knowledge == "measured"
-        return "duration", job, lambda job: DurationRun(job, known_durations)
+        return "duration", job, lambda job: DurationRun(job, trusts)
 
     def _profiled(self, job: Job, pool: EstimatePool | None) -> Callable[[Job], JobRun]:
         profile = self.profiles[job.model]
@@ -203,6 +223,14 @@ class Scenario:
             + ("; without a profile none adapts" if elastic else ""),
         }
         return [f"{kinds[kind]:,} of {len(self.jobs):,} jobs {text}." for kind, text in texts.items() if kinds[kind]]
+
+
+def _aged(schedule: ClusterSchedule) -> list[str]:
+    """Return a remark on the jobs that were overdue; none if no job was."""
+    overdue = sum(any(span.reason.startswith(OVERDUE) for span in outcome.spans) for outcome in schedule.outcomes)
+    jobs = "1 job was" if overdue == 1 else f"{overdue:,} jobs were"
+    rule = f"above {PATIENCE:g} times the mean time on devices so far, and above its own"
+    return [f"{jobs} overdue, after a wait {rule}; overdue jobs come first."] if overdue else []
 
 
 def _has_work(job: Job) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.errors import unknown
 from paceline.scheduling.job import Choice
-from paceline.scheduling.simulate.metrics import ScheduleMetrics, metrics
+from paceline.scheduling.simulate.metrics import BOUND_S, ScheduleMetrics, metrics
 from paceline.scheduling.simulate.replayed_log import ReplayedLog
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome
 from paceline.tabular import Row, Tabular
@@ -40,7 +40,12 @@ class SimulatedSchedule(Tabular):
     @cached_property
     def metrics(self) -> ScheduleMetrics:
         """Figures of the schedule."""
-        return metrics(self.schedule, self.ratios)
+        return metrics(self.schedule, self.ratios, self.negligible_s)
+
+    @property
+    def negligible_s(self) -> float:
+        """Longest delay that is not unfair: a round and a start."""
+        return max(self.settings.round_s + max(self.settings.restart_s, *self.settings.restart_by_model.values(), 0.0), BOUND_S)
 
     def rows(self) -> Sequence[Row]:
         """Return a row per job, in the order of the trace."""

@@ -286,4 +286,6 @@ class _Simulation:
             free=np.where(active.up, active.free, 0),
             leaving=active.leaving_devices(),
             loads=active.shared.loads(),
+            ended=active.ran[0],
+            ended_ran_s=active.ran[1],
         )

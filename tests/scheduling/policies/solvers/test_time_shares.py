@@ -48,7 +48,7 @@ def check(now: State, decision: Decision) -> None:
     assert (used <= now.capacity).all()
 
 
-@pytest.mark.parametrize("sharing", [USUAL, replace(PUBLISHED, late_hold=False), RoundRules(forgets=False)])
+@pytest.mark.parametrize("sharing", [RoundRules(), USUAL, replace(PUBLISHED, late_hold=False), RoundRules(forgets=False)])
 def test_rounds_follow_the_shares(sharing: RoundRules) -> None:
     """Three jobs of one device on two devices: 0.9, 0.7 and 0.4 of the time."""
     now = state("2x1xT4", [even(1.0)] * 3, RIGID)
@@ -96,10 +96,10 @@ def test_shares_are_kept_while_nothing_changes() -> None:
 
     now = state("2x1xT4", [even(1.0)] * 2, RIGID)
     for _ in range(3):
-        now = replace(now, time_s=now.time_s + 360, memory=time_shared(now, shares).memory)
+        now = replace(now, time_s=now.time_s + 360, memory=time_shared(now, shares, RoundRules()).memory)
     assert calls == [None]
     faster = replace(now, outlooks=[even(2.0)] * 2)
-    time_shared(faster, shares)
+    time_shared(faster, shares, RoundRules())
     assert calls == [None, 1]
 
 
@@ -113,3 +113,16 @@ def test_work_that_nobody_knows_is_refused() -> None:
     with pytest.raises(UserError, match="the remaining work of job 'job 0' is unknown"):
         _ = ShareDemand.of(state("2x1xT4", [unknown], RIGID)).left
     assert ShareDemand.of(state("2x1xT4", [even(2.0)], RIGID)).left.tolist() == [1000.0]
+
+
+def test_a_round_lasts_until_a_start_is_a_small_part_of_it() -> None:
+    """A start of 30 s takes a twentieth of 600 s. Meanwhile jobs keep their devices, and free ones go to jobs that wait."""
+    now = replace(state("2x1xT4", [even(1.0)] * 3, RIGID), restart_s=np.full(3, 30.0))
+    held = []
+    for second in range(0, 1500, 300):
+        decision = time_shared(replace(now, time_s=float(second)), given([0.7], [0.7], [0.6]))
+        held.append(tuple(decision.devices))
+        run_s = now.run_s + 300.0 * decision.devices[:, None]
+        now = replace(now, memory=decision.memory, devices=decision.devices, type_index=decision.type_index, run_s=run_s)
+    assert held[0] == held[1] and held[2] == held[3] and held[1] != held[2]
+    assert decision.wake_s == 1800

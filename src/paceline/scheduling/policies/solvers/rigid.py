@@ -13,7 +13,7 @@ def filled(state: State, order: Ints, blocking: bool = False) -> Decision:
 
     Args:
         order: jobs in the order of service.
-        blocking: True if a job that does not fit blocks later ones.
+        blocking: True if a job that does not fit blocks later ones on every type that it may use.
     """
     devices, types = np.zeros(len(order), np.int64), np.full(len(order), -1)
     left = state.capacity.copy()
@@ -25,13 +25,14 @@ def filled(state: State, order: Ints, blocking: bool = False) -> Decision:
     for index in order:
         asked = int(state.requested[index])
         held = int(state.type_index[index])
-        legal = [t for t, name in enumerate(state.fleet.types) if left[t] >= asked and state.jobs[index].may_use(name)]
+        allowed = [t for t, name in enumerate(state.fleet.types) if state.jobs[index].may_use(name)]
+        legal = [t for t in allowed if left[t] >= asked]
         if legal:
             chosen = held if held in legal else legal[0]
             devices[index], types[index] = asked, chosen
             left[chosen] -= asked
         elif blocking:
-            break
+            left[[t for t in allowed if state.capacity[t] >= asked] or allowed] = 0
         if not left.any():
             break
     return Decision(devices=devices, type_index=types, order=order.tolist())

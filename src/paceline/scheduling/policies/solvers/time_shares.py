@@ -120,6 +120,8 @@ class RoundRules:
         shuffled: True if that order is drawn in each round.
         fills: True if unclaimed devices go to any job that can use them.
         late_hold: True if jobs without a share hold idle devices until the next renewal, as in Gavel's simulator.
+        round_s: least time for which jobs keep their devices; 0: until the next decision of the cluster. A round is never
+            shorter than the time in which a start costs ``RESTART_PART``.
     """
 
     renew_s: float = 0.0
@@ -129,11 +131,22 @@ class RoundRules:
     shuffled: bool = False
     fills: bool = True
     late_hold: bool = False
+    round_s: float = 0.0
 
 
-USUAL = RoundRules()
+RESTART_PART = 0.05
+"""Largest part of a round that a start may take. In Gavel's rounds of 6 min preemption costs less than 3 % (section 7.3)."""
 PUBLISHED = RoundRules(renew_s=1920.0, by_type=True, late_hold=True)
 """Rules of Gavel's simulator (scheduler.py of the authors' repository)."""
+USUAL = RoundRules(renew_s=PUBLISHED.renew_s, round_s=360.0)
+"""Rules of Gavel's simulator with its rounds, but jobs that arrived since the last renewal run at once on remaining devices,
+and the fleet's order has no effect.
+
+A renewal at every arrival resets the priorities: a job that waits for many devices can then wait for ever.
+"""
+
+
+ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True)
@@ -151,6 +164,8 @@ class _Memory:
     speed: Array
     held: Ints
     past: Any = None
+    round_s: float = -np.inf
+    """Start of the round."""
 
 
 def time_shared(state: State, shares: Shares, sharing: RoundRules = USUAL) -> Decision:
@@ -189,22 +204,29 @@ def time_shared(state: State, shares: Shares, sharing: RoundRules = USUAL) -> De
         now = speeds(state)
     with np.errstate(divide="ignore", invalid="ignore"):
         priority = np.where(has > 0, has * worked / (run_s - base), 0.0)
-    devices, kinds = _served(state, priority, owed, has, now, sharing)
+    length_s = max(sharing.round_s, float(state.restart_s.max(initial=0.0)) / RESTART_PART) if sharing.round_s else 0.0
+    starts = state.time_s - memory.round_s >= length_s - ROUNDING_S
+    kept = np.zeros(len(names), bool) if starts else state.devices > 0
+    devices, kinds = _served(state, priority, owed, has, now, sharing, kept)
+    round_s = state.time_s if starts else memory.round_s
     held = np.bincount(kinds[devices > 0], minlength=types)
-    kept = _Memory(
+    memory = _Memory(
         {name: index for index, name in enumerate(names)},
-        has, base, owed, worked, renewed_s, state.time_s, capacity, speed, held, past,
+        has, base, owed, worked, renewed_s, state.time_s, capacity, speed, held, past, round_s,
     )  # fmt: skip
     order = np.argsort(-devices, kind="stable").tolist()
-    return Decision(devices=devices, type_index=kinds, order=order, memory=kept)
+    wake_s = round_s + length_s if length_s and (devices == 0).any() else np.inf
+    return Decision(devices=devices, type_index=kinds, order=order, wake_s=wake_s, memory=memory)
 
 
 def _take(table: Array, rows: Ints, empty: float) -> Array:
     return table[rows] if len(table) else np.full((len(rows), table.shape[1]), empty)
 
 
-def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Array, sharing: RoundRules) -> tuple[Ints, Ints]:
-    """Return devices and type of each job: by priority, then by owed time."""
+def _served(
+    state: State, priority: Array, owed: Array, shares: Array, speed: Array, sharing: RoundRules, kept: Bools
+) -> tuple[Ints, Ints]:
+    """Return devices and type of each job: by priority, then by owed time. Jobs in ``kept`` keep what they hold."""
     jobs = len(priority)
     late: Bools = np.asarray(np.isnan(shares).any(axis=1))
     legal: Bools = speed > 0
@@ -214,6 +236,11 @@ def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Ar
     devices, kinds = np.zeros(jobs, np.int64), np.full(jobs, -1)
     taken = np.zeros(jobs, bool)
     asked = state.requested.tolist()
+    for job in np.flatnonzero(kept).tolist():
+        kind = int(state.type_index[job])
+        if left[kind] >= state.devices[job]:
+            devices[job], kinds[job], taken[job] = state.devices[job], kind, True
+            left[kind] -= int(state.devices[job])
     for job, kind in _queue(state, priority, owed, np.nan_to_num(shares), legal, sharing):
         if taken[job] or asked[job] > left[kind]:
             continue

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.early_stop import EarlyStop, learned_enough, stopping_early
 from paceline.scheduling.policies.serving_order import fifo
+from paceline.scheduling.policies.wrappers.early_stop import EarlyStop, learned_enough, stopping_early
 from paceline.scheduling.simulate.run import DurationRun
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate

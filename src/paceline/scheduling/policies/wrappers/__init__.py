@@ -1,0 +1,1 @@
+"""Wrappers of any policy: ageing, and early termination."""

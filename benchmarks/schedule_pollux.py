@@ -51,7 +51,7 @@ AUTHORS: Mapping[str, Policy] = {
     "goodput": goodput,
 }
 """Policies by the rules of their authors: no ageing, and two fill the node with the most free devices first."""
-USUAL = (*AUTHORS, "max_min", "finish_time_fairness", "fifo", "easy", "conservative")
+USUAL = (*AUTHORS, "max_min", "finish_time_fairness", "fifo", "easy", "conservative", "slurm")
 ERRORS = (0.0, 0.05, 0.1, 0.2, 0.4)
 ROUNDS_S = dict.fromkeys(("max_min", "finish_time_fairness", "makespan", "max_throughput"), 360.0)
 """Of policies that share time (Gavel, OSDI 2020, section 5)."""

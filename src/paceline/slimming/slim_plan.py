@@ -27,12 +27,14 @@ class SlimPlan:
         shapes: shapes of the parameters that become smaller, in the whole network.
         replacements: after the removal, other modules by path, empty for the whole network: ``kind`` and its settings
             (``replacements.replaced``).
+        numbers: widths that the code of a module holds as numbers: by module and attribute, the new value.
     """
 
     kept: Mapping[tuple[str, int], tuple[int, ...]]
     heads: Mapping[str, tuple[int, int]]
     shapes: Mapping[str, tuple[int, ...]]
     replacements: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, structures: Structures, removed: Collection[int]) -> SlimPlan:
@@ -57,7 +59,7 @@ class SlimPlan:
             raise UserError(f"nothing would be left of {empty}", "keep at least one structure of each layer")
         branches = {each.name: {"last": each.last, "norm": each.norm, "hollow": list(each.hollow)} for each in emptied}
         replacements = {"": {"kind": "without_branches", "branches": branches}} if branches else {}
-        return cls(kept, _heads(structures, removed), shapes, replacements)
+        return cls(kept, _heads(structures, removed), shapes, replacements, _numbers(structures, removed))
 
     def removed(self, structures: Structures) -> set[int]:
         """Return the numbers of the structures that the plan removes; inverts ``of``.
@@ -94,6 +96,7 @@ class SlimPlan:
             by_name[name][str(dim)] = list(indices)
         data: dict[str, Any] = {"version": VERSION, "kept": by_name, "heads": self.heads, "shapes": self.shapes}
         data["replacements"] = {path: dict(each) for path, each in self.replacements.items()}
+        data["numbers"] = {path: dict(each) for path, each in self.numbers.items()}
         file, draft = Path(path), Path(f"{path}.draft")
         try:
             draft.write_text(json.dumps(data), encoding="utf-8")
@@ -113,7 +116,9 @@ class SlimPlan:
             }
             heads = {name: (int(before), int(left)) for name, (before, left) in data["heads"].items()}
             shapes = {name: tuple(map(int, shape)) for name, shape in data["shapes"].items()}
-            return cls(kept, heads, shapes, {path: dict(each) for path, each in data["replacements"].items()})
+            replacements = {path: dict(each) for path, each in data["replacements"].items()}
+            numbers = {path: {n: int(v) for n, v in each.items()} for path, each in data.get("numbers", {}).items()}
+            return cls(kept, heads, shapes, replacements, numbers)
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -136,6 +141,15 @@ def _heads(structures: Structures, removed: Collection[int]) -> dict[str, tuple[
             if left < len(every):
                 found[layer.rpartition(".")[0].rpartition(".")[0]] = (len(every), left)
     return found
+
+
+def _numbers(structures: Structures, removed: Collection[int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for layer, every in structures.layers().items():
+        left = sum(structure.number not in removed for structure in every)
+        for number in structures.numbers.get(layer, ()) if left < len(every) else ():
+            found[number.module][number.attribute] = number.value * left // len(every)
+    return dict(found)
 
 
 def _text(shape: tuple[int, ...] | None) -> str:

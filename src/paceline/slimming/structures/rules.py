@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ ELEMENTWISE = (
     *("hardswish", "hardswish_", "hardsigmoid", "elu", "leaky_relu", "leaky_relu_", "mish", "softplus", "dropout", "dropout_"),
     *("feature_dropout", "clone", "contiguous", "detach", "detach_", "alias", "to", "_to_copy", "where", "masked_fill"),
     *("masked_fill_", "add", "add_", "sub", "mul", "mul_", "div", "div_", "neg", "pow", "sqrt", "rsqrt", "exp", "clamp", "abs"),
-    "square",
+    *("square", "sin", "cos", "log", "log1p", "expm1", "reciprocal", "type_as", "zeros_like", "bitwise_and", "where", "erf"),
+    *("rsub", "maximum", "minimum", "log_sigmoid", "softsign", "logaddexp", "float", "threshold"),
+    *("bitwise_not", "logical_not", "logical_and", "ne", "eq", "lt", "le", "gt", "ge", "isinf", "isnan", "sign", "floor", "round"),
 )
 """Elementwise operations with broadcasting. Mapping zero to another value is harmless: the next layer has no such input."""
 POOLS = (
@@ -26,6 +28,8 @@ POOLS = (
     *("adaptive_avg_pool2d", "adaptive_max_pool2d", "max_pool3d", "avg_pool3d", "upsample_nearest2d", "upsample_bilinear2d"),
 )
 _FIXED = np.zeros(1, np.int64)
+_ALIGNED = 8
+"""Elements of two bytes in the 16 bytes to which grouped matrix products align rows (``torch._grouped_mm``)."""
 
 
 class Ties:
@@ -44,11 +48,25 @@ class Ties:
         for one in tensor.fields:
             self.forest.fix(one, why or f"{self.name} needs it whole")
 
-    def fix_dim(self, tensor: Labelled, dim: int, why: str = "") -> None:
-        """Keep the units that vary along a dimension."""
+    def whole(self, tensor: Labelled, dims: Iterable[int], why: str = "") -> Labelled:
+        """Return the tensor with some dimensions whole.
+
+        Units that vary along these dimensions alone stay. Those that vary along another one too, such as the elements of
+        attention heads, go together along the whole dimensions.
+        """
+        fields = []
+        whole = tuple({dim % len(tensor.shape) for dim in dims})
         for one in tensor.fields:
-            if one.shape[dim] > 1:
+            if all(one.shape[dim] == 1 for dim in whole):
+                fields.append(one)
+                continue
+            first = one[tuple(slice(0, 1) if dim in whole else slice(None) for dim in range(one.ndim))]
+            if first.size == 1:
                 self.forest.fix(one, why or f"{self.name} needs it whole")
+            else:
+                self.forest.tie(one, first)
+                fields.append(np.ascontiguousarray(first))
+        return Labelled(tensor.shape, tuple(fields), tensor.layers)
 
     def vector_of(self, tensor: Labelled, dim: int) -> Ints:
         """Return the units of a dimension. If they depend on another dimension too, each index becomes one unit."""
@@ -102,29 +120,48 @@ def elementwise(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> 
         for one in tensor.fields:
             padded = one.reshape((1,) * (rank - one.ndim) + one.shape)
             _merge(ties, fields, padded)
+    result = Labelled(shape, tuple(fields))
     for tensor in tensors:
-        _fix_missing(ties, fields, tensor, rank)
-    return Labelled(shape, tuple(fields))
+        result = _with_whole(ties, result, tensor)
+    return result
 
 
 def _merge(ties: Ties, fields: list[Field], new: Field) -> None:
-    """Merge a field with the one that varies along the same dimension, or append it."""
+    """Merge a field with the one that varies along the same dimension, or append it.
+
+    A factor for each element of an attention head, such as a rotation or a norm's scale, stays whole, so that heads go whole.
+    """
     for index, one in enumerate(fields):
-        if any(a > 1 and b > 1 for a, b in zip(one.shape, new.shape, strict=True)):
+        if one.size == new.size == 1:
+            ties.tie(one, new)
+            return
+        wide, others = _wide(ties, one), _wide(ties, new)
+        if not wide & others:
+            continue
+        joint, factor = (new, one) if wide < others else (one, new)
+        if (wide < others or others < wide) and factor.shape[max(wide | others)] > 1:
+            ties.forest.fix(factor, f"{ties.name} scales the elements of a head")
+            fields[index] = ties.whole(Labelled(joint.shape, (joint,)), wide & others).fields[0]
+        else:
             ties.forest.tie(one, new)
             fields[index] = np.array(np.broadcast_arrays(one, new)[0]) if new.size > one.size else one
-            return
+        return
     fields.append(new)
 
 
-def _fix_missing(ties: Ties, fields: Sequence[Field], tensor: Labelled, rank: int) -> None:
-    """Keep dimensions that are as long as a field's but have no units: they cannot shrink with it."""
-    offset = rank - len(tensor.shape)
-    for one in fields:
-        for dim, size in enumerate(tensor.shape):
-            own = any(mine.shape[dim] > 1 for mine in tensor.fields)
-            if size > 1 and one.shape[dim + offset] > 1 and not own:
-                ties.forest.fix(one, f"{ties.name} adds what has a fixed size")
+def _wide(ties: Ties, units: Field) -> set[int]:
+    """Return the dimensions along which a field varies, as far as units are tied so far."""
+    wide = {dim for dim, size in enumerate(units.shape) if size > 1}
+    if len(wide) > 1 and (roots := ties.forest.roots(units)).any():
+        wide = {dim for dim, size in enumerate(compressed(roots).shape) if size > 1} or wide
+    return wide
+
+
+def _with_whole(ties: Ties, result: Labelled, tensor: Labelled) -> Labelled:
+    """Keep dimensions for which an operand has a fixed size: it cannot shrink with the others."""
+    offset = len(result.shape) - len(tensor.shape)
+    fixed = (dim for dim, size in enumerate(tensor.shape) if size > 1 and all(one.shape[dim] == 1 for one in tensor.fields))
+    return ties.whole(result, [dim + offset for dim in fixed], f"{ties.name} adds what has a fixed size")
 
 
 @rule(*POOLS)
@@ -140,8 +177,7 @@ def convolution(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> 
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     groups = inputs.shape[1] // weight.shape[1]
     channels, out, into = ties.vector_of(inputs, 1), ties.vector_of(weight, 0), ties.vector_of(weight, 1)
-    for dim in range(2, len(weight.shape)):
-        ties.fix_dim(weight, dim, "the size of a kernel")
+    weight = ties.whole(weight, range(2, len(weight.shape)), "the size of a kernel")
     if groups == 1:
         ties.tie(channels, into)
     elif weight.shape[1] == 1 and len(out) == len(channels):  # depthwise
@@ -167,8 +203,7 @@ def transposed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
             if isinstance(tensor, Labelled):
                 ties.fix(tensor)
         return Labelled(shape)
-    for dim in range(2, len(weight.shape)):
-        ties.fix_dim(weight, dim, "the size of a kernel")
+    weight = ties.whole(weight, range(2, len(weight.shape)), "the size of a kernel")
     ties.tie(ties.vector_of(inputs, 1), ties.vector_of(weight, 0))
     out = ties.vector_of(weight, 1)
     if isinstance(bias, Labelled):
@@ -188,7 +223,14 @@ def linear(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
     return Labelled(shape, (*kept, vector(out, -1, len(shape))))
 
 
-@rule("matmul", "bmm")
+@rule("addmm", "baddbmm")
+def added_product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Tie a product as ``product``, and its result to the added tensor."""
+    added, left, right = operands[:3]
+    return elementwise(ties, (added, product(ties, (left, right), shape)), shape)
+
+
+@rule("matmul", "bmm", "mm")
 def product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
     """Tie the summed dimensions of a matrix product; the others keep their units."""
     left, right = (ties.without_joints(operand) for operand in operands[:2])
@@ -210,10 +252,7 @@ def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> La
     rank = len(shape)
     heads: Ints | None = None
     for tensor in operands[:3]:
-        units = ties.vector_of(tensor, -3) if rank > 3 else _FIXED
-        for one in tensor.fields:
-            if one.shape[-3] == 1 and one.shape[-1] > 1:
-                ties.forest.fix(one, "the width of a head")
+        units = ties.vector_of(ties.whole(tensor, [-1], "the width of a head"), -3) if rank > 3 else _FIXED
         if heads is None:
             heads = units
         elif len(units) == len(heads):
@@ -221,10 +260,12 @@ def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> La
         else:  # several query heads share one key head
             share = len(heads) // len(units)
             ties.tie(heads.reshape(-1, share), units[:, None])
-    mask = operands[3] if len(operands) > 3 else None
-    if isinstance(mask, Labelled):
-        ties.fix(mask)
     assert heads is not None
+    mask = operands[3] if len(operands) > 3 else None
+    if isinstance(mask, Labelled) and mask.fields:
+        biases = ties.whole(mask, [-1, -2])
+        if len(mask.shape) > 2 and mask.shape[-3] == len(heads) > 1:
+            ties.tie(heads, ties.vector_of(biases, -3))
     return Labelled(shape, (vector(heads, -3, rank),) if len(heads) > 1 else ())
 
 
@@ -238,17 +279,27 @@ def batch_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
     return Labelled(shape, (vector(channels, 1, len(shape)),))
 
 
-@rule("layer_norm", "rms_norm", "group_norm", "instance_norm", "native_layer_norm", "native_group_norm")
+@rule("group_norm")
+def group_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Tie the channels of each group: whole groups are removed, since fewer channels of a group have another mean."""
+    inputs, groups, *affine = operands
+    channels = ties.vector_of(inputs, 1)
+    lines = channels.reshape(groups, -1)
+    ties.tie(lines, lines[:, :1])
+    for tensor in affine[:2]:
+        if isinstance(tensor, Labelled):
+            ties.tie(ties.vector_of(tensor, 0), channels)
+    return Labelled(shape, (vector(channels, 1, len(shape)),))
+
+
+@rule("layer_norm", "rms_norm", "instance_norm", "native_layer_norm")
 def other_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
     """Keep the averaged dimensions of other norms, since fewer elements have another mean."""
-    inputs = operands[0]
-    first = 1 if "group" in ties.name or "instance" in ties.name else len(shape) - len(operands[1])
-    for dim in range(first, len(shape)):
-        ties.fix_dim(inputs, dim, f"{ties.name} averages over it")
+    first = 1 if "instance" in ties.name else len(shape) - len(operands[1])
     for tensor in operands[1:]:
         if isinstance(tensor, Labelled):
             ties.fix(tensor, f"{ties.name} averages over it")
-    return Labelled(shape, tuple(one for one in inputs.fields if all(size == 1 for size in one.shape[first:])))
+    return ties.whole(operands[0], range(first, len(shape)), f"{ties.name} averages over it")
 
 
 @rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "topk", "argmax", "flip", "roll", "var", "std")
@@ -256,8 +307,8 @@ def over_dim(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
     """Keep the dimension of an operation such as softmax."""
     inputs = operands[0]
     dim = operands[1] if len(operands) > 1 and isinstance(operands[1], int) else -1
-    ties.fix_dim(inputs, dim % len(inputs.shape))
-    return inputs if inputs.shape == shape else Labelled(shape)
+    kept = ties.whole(inputs, [dim])
+    return kept if inputs.shape == shape else Labelled(shape)
 
 
 @rule("mean", "sum", "amax", "amin")
@@ -266,10 +317,8 @@ def reduced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labe
     inputs = operands[0]
     dims = operands[1] if len(operands) > 1 and operands[1] is not None else list(range(len(inputs.shape)))
     over = {dim % len(inputs.shape) for dim in ([dims] if isinstance(dims, int) else dims)}
-    for dim in over:
-        ties.fix_dim(inputs, dim)
     keeps = len(shape) == len(inputs.shape)
-    left = (one for one in inputs.fields if all(one.shape[dim] == 1 for dim in over))
+    left = ties.whole(inputs, over).fields
     return Labelled(shape, tuple(one if keeps else one.squeeze(tuple(over)) for one in left))
 
 
@@ -281,7 +330,7 @@ def reshaped(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
     return Labelled(shape, tuple(compressed(np.ascontiguousarray(one)) for one in fields))
 
 
-@rule("transpose", "permute", "t", "swapaxes", "movedim")
+@rule("transpose", "permute", "t", "numpy_T", "swapaxes", "movedim")
 def permuted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
     """Permute the units of dimensions."""
     inputs, rank = operands[0], len(operands[0].shape)
@@ -319,15 +368,12 @@ def selected(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 def sliced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
     """Keep units that vary along a sliced dimension, since its bounds are numbers in the code."""
     inputs, dim = operands[0], operands[1] if len(operands) > 1 else 0
-    dim %= len(inputs.shape)
-    if shape != inputs.shape:
-        ties.fix_dim(inputs, dim)
-    return Labelled(shape, tuple(one for one in inputs.fields if one.shape[dim] == 1 or shape == inputs.shape))
+    return inputs if shape == inputs.shape else Labelled(shape, ties.whole(inputs, [dim]).fields)
 
 
 @rule("split", "chunk", "unbind", "split_with_sizes")
 def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
-    """Tie equal indices of all parts of a split, so that parts stay equal."""
+    """Tie equal indices of all parts of a split, so that parts stay equal. Those of different sizes have numbers in the code."""
     inputs, kind = operands[0], ties.name
     by: Any = None if kind == "unbind" else operands[1]
     dim = (operands[1] if len(operands) > 1 else 0) if kind == "unbind" else (*operands, 0)[2]
@@ -339,22 +385,46 @@ def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[
     if sizes is None:
         size = -(-length // by) if kind == "chunk" else by
         sizes = [min(size, length - start) for start in range(0, length, size)]
-    units = ties.vector_of(inputs, dim)
-    others = tuple(one for one in inputs.fields if one.shape[dim] == 1)
-    if len(set(sizes)) == 1:
-        rows = units.reshape(len(sizes), -1)
-        ties.tie(rows, rows[:1])
-    else:
-        ties.forest.fix(units, "parts of different sizes")
-    starts = np.cumsum([0, *sizes])
-    rank = len(inputs.shape)
-    return [
-        Labelled(
-            tuple(size if d == dim else s for d, s in enumerate(inputs.shape)),
-            (*others, vector(units[start : start + size], dim, rank)),
-        )
-        for start, size in zip(starts, sizes, strict=False)
-    ]
+    ends = np.cumsum(sizes)[:-1]
+    fields: list[list[Field]] = [[] for _ in sizes]
+    for one in inputs.fields:
+        parts = np.split(one, ends, axis=dim) if one.shape[dim] > 1 else [one] * len(sizes)
+        for part, into in zip(parts, fields, strict=True):
+            into.append(part)
+            if len(set(sizes)) == 1:
+                ties.tie(part, parts[0])
+    shapes = (tuple(size if d == dim else s for d, s in enumerate(inputs.shape)) for size in sizes)
+    return [Labelled(each, tuple(into)) for each, into in zip(shapes, fields, strict=True)]
+
+
+@rule("grouped_mm_fallback", "_grouped_mm")
+def grouped_product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Tie the products of a mixture's experts, whose weights are (experts, inputs, outputs); all experts keep one width."""
+    inputs, weight = operands[:2]
+    weight = ties.whole(weight, [0], "the number of experts")
+    for dim in (-2, -1):  # the kernel needs rows of whole 16 bytes
+        units = ties.vector_of(weight, dim)
+        if len(units) % _ALIGNED == 0:
+            ties.tie(units.reshape(-1, _ALIGNED), units[::_ALIGNED, None])
+    ties.tie(ties.vector_of(inputs, -1), ties.vector_of(weight, -2))
+    return Labelled(shape, (vector(ties.vector_of(weight, -1), -1, len(shape)),))
+
+
+@rule("index", "index_select", "gather", "index_put", "index_put_", "scatter", "scatter_add", "index_add", "index_add_", "index_copy")
+def indexed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Keep the units of dimensions that tensors of indices do not address."""
+    inputs, at = operands[:2]
+    many = isinstance(at, list | tuple)
+    dims = [dim for dim, each in enumerate(at) if each is not None] if many else [at]
+    kept = ties.whole(inputs, dims)
+    shift = len(shape) - len(inputs.shape)
+    added = [each for each in operands[2:] if isinstance(each, Labelled) and each.fields]
+    if added:  # values that are written: their last dimensions are the input's
+        return elementwise(ties, (kept, *(each for each in added if len(each.shape) <= len(shape))), shape)
+    if many and dims != [0]:
+        ties.fix(kept)
+        return Labelled(shape)
+    return Labelled(shape, tuple(one.reshape((1,) * shift + one.shape) for one in kept.fields))
 
 
 @rule("cat", "concat")
@@ -363,8 +433,9 @@ def joined(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
     tensors = [tensor for tensor in operands[0] if tensor.shape != (0,)]
     rank = len(shape)
     dim = (operands[1] if len(operands) > 1 else 0) % rank
-    units = np.concatenate([ties.vector_of(tensor, dim) for tensor in tensors])
-    fields: list[Field] = [vector(units, dim, rank)]
+    vary = any(one.shape[dim] > 1 for tensor in tensors for one in tensor.fields)
+    units = [ties.vector_of(tensor, dim) for tensor in tensors] if vary else []
+    fields: list[Field] = [vector(np.concatenate(units), dim, rank)] if vary else []
     for tensor in tensors:
         for one in tensor.fields:
             if one.shape[dim] == 1:
@@ -383,12 +454,8 @@ def embedding(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> La
 @rule("pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d")
 def padded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
     """Keep dimensions that grow by padding or enlargement without units."""
-    inputs = operands[0]
-    for dim, (old, new) in enumerate(zip(inputs.shape, shape, strict=True)):
-        if old != new:
-            ties.fix_dim(inputs, dim)
-    grown = [dim for dim, (old, new) in enumerate(zip(inputs.shape, shape, strict=True)) if old != new]
-    return Labelled(shape, tuple(one for one in inputs.fields if all(one.shape[dim] == 1 for dim in grown)))
+    grown = [dim for dim, (old, new) in enumerate(zip(operands[0].shape, shape, strict=True)) if old != new]
+    return Labelled(shape, ties.whole(operands[0], grown).fields)
 
 
 @rule("stack")

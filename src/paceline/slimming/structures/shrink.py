@@ -80,6 +80,10 @@ def _refit(small: nn.Module, plan: SlimPlan) -> None:
         _sizes(module)
     for path, count in plan.heads.items():
         _count_heads(small, path, *count)
+    modules = dict(small.named_modules())
+    for path, numbers in plan.numbers.items():
+        for attribute, value in numbers.items() if path in modules else ():
+            setattr(modules[path], attribute, value)
 
 
 def _of_attention(by_module: Mapping[str, Mapping[str, Mapping[int, Tensor]]], path: str) -> tuple[Any, ...]:

@@ -2,7 +2,8 @@
 
 Rules tie the slices that are removed together. They cannot see code that uses a width as a plain number, or a function that
 maps zero to another value. So each layer is tried: half of its structures are removed, then the last one, and the smaller
-network must run and equal the masked one. A layer that fails stays whole, and the reason is kept.
+network must run and equal the masked one. A layer that fails is tried again with the numbers of its modules that may be its
+width, such as ``split_size``, changed alike. If it fails still, it stays whole, and the reason is kept.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 from paceline.errors import UserError, shorten
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import differs, load, masked
-from paceline.slimming.structures.structures import RemovableStructure, Structures
+from paceline.slimming.structures.structures import RemovableStructure, Structures, WidthNumber
 
 MOST_APART = 1e-3
 """Tolerance relative to the largest output: the rounding of single precision over many layers."""
@@ -44,6 +46,8 @@ def _sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Stru
     layers = found.layers()
     good = _passing(list(layers), lambda names: trial.why_not([layers[name] for name in names]))
     bad = {name: why for name, why in good.items() if why}
+    for name in [name for name in bad if trial.fits(name, layers[name], [layers[each] for each in layers if each not in bad])]:
+        del bad[name]
     for name, why in bad.items():
         found.kept.setdefault(name.rpartition(".")[0] or name, why)
     left = found.only(each for name, every in layers.items() if name not in bad for each in every)
@@ -72,6 +76,10 @@ def _passing(names: Sequence[str], why_not: Callable[[Sequence[str]], str]) -> M
     return found
 
 
+MOST_TRIALS = 40
+"""Combinations of numbers that are tried for a layer."""
+
+
 class _Trial:
     """Trial of a network with weights that hide no error."""
 
@@ -85,6 +93,7 @@ class _Trial:
             ) from error
         self.inputs = tuple(each.float() if isinstance(each, Tensor) and each.is_floating_point() else each for each in inputs)
         self.trains = self._runs_in_training(self.model)
+        self._names: list[tuple[tuple[str, str], ...]] = []
 
     def why_not(self, layers: Collection[Sequence[RemovableStructure]]) -> str:
         """Return the reason why these layers cannot lose structures; empty if they can."""
@@ -92,6 +101,21 @@ class _Trial:
             if why := self.without({each.number for every in layers for each in part(every)}):
                 return why
         return ""
+
+    def fits(self, layer: str, every: Sequence[RemovableStructure], others: Sequence[Sequence[RemovableStructure]]) -> bool:
+        """Return whether the layer can lose structures with other numbers in its modules; they are kept in ``found``."""
+        taken = {(each.module, each.attribute) for numbers in self.found.numbers.values() for each in numbers}
+        may = [each for each in _width_numbers(self.model, every) if (each.module, each.attribute) not in taken]
+        depth = layer.rpartition(".")[0]
+        alike = [each for names in self._names if (each := _like(names, depth, may))]  # as in a layer before
+        tries = [*alike, *(each for count in (1, 2, 3) for each in combinations(may, count))]
+        for numbers in tries[: MOST_TRIALS + len(alike)]:
+            self.found.numbers[layer] = tuple(numbers)
+            if not self.why_not([every]) and not self.why_not([*others, every]):
+                self._names.append(tuple((_relative(each.module, depth), each.attribute) for each in numbers))
+                return True
+        self.found.numbers.pop(layer, None)
+        return False
 
     def without(self, removed: Collection[int]) -> str:
         """Return the reason why these structures cannot be removed; empty if they can."""
@@ -119,6 +143,40 @@ class _Trial:
         finally:
             model.eval()
         return ""
+
+
+def _width_numbers(model: nn.Module, every: Sequence[RemovableStructure]) -> list[WidthNumber]:
+    """Return the numbers of the modules around a layer that may be its width: multiples of the number of its structures.
+
+    Those that equal the size of one of its dimensions come first.
+    """
+    tensors = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+    sizes = {tensors[part.parameter].shape[part.dim] for part in every[0].slices}
+    parts = {size // count for size in sizes for count in (2, 3, 4) if size % count == 0}
+    paths = dict.fromkeys(part.parameter.rpartition(".")[0] for part in every[0].slices)
+    paths |= dict.fromkeys(path.rpartition(".")[0] for path in [*paths])
+    found = [
+        WidthNumber(path, name, value)
+        for path in paths
+        for name, value in vars(model.get_submodule(path) if path else model).items()
+        if type(value) is int and 1 < value <= max(sizes) and value % len(every) == 0
+    ]
+    return sorted(found, key=lambda each: 0 if each.value in sizes else 1 if each.value in parts else 2)
+
+
+def _like(
+    names: Sequence[tuple[str, str]], depth: str, may: Sequence[WidthNumber]
+) -> tuple[WidthNumber, ...]:
+    """Return the numbers of the same names around another layer; none if one is missing."""
+    by_name = {(_relative(each.module, depth), each.attribute): each for each in may}
+    return tuple(by_name[name] for name in names) if all(name in by_name for name in names) else ()
+
+
+def _relative(module: str, layer: str) -> str:
+    """Return a module's path as seen from a layer: the steps up, then down."""
+    here, there = layer.split("."), module.split(".") if module else []
+    same = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there)))
+    return ".".join(["^"] * (len(here) - same) + there[same:])
 
 
 def _every_second(every: Sequence[RemovableStructure]) -> Sequence[RemovableStructure]:

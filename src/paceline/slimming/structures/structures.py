@@ -144,6 +144,15 @@ class RemovableStructure:
 
 
 @dataclass(frozen=True, slots=True)
+class WidthNumber:
+    """Number in a module's code that shrinks with a layer: ``module.attribute``, now ``value``."""
+
+    module: str
+    attribute: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
 class WeightedOperation:
     """Operation with weights, which take most of a network's time.
 
@@ -204,6 +213,7 @@ class Structures:
         operations: operations with weights, in the order of the graph. ``steps``: the others.
         branches: removable ones. ``recurrent``: names of weights that a state passes repeatedly.
         kernels: dimensions of weights that lose pairs from the outside in, and the names of these layers.
+        numbers: by layer, the numbers in the code that shrink with it.
     """
 
     forest: Units
@@ -216,6 +226,7 @@ class Structures:
     branches: tuple[Branch, ...] = ()
     recurrent: frozenset[str] = frozenset()
     kernels: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    numbers: dict[str, tuple[WidthNumber, ...]] = field(default_factory=dict)
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:
         """Return the branches without remaining structures."""

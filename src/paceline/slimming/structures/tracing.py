@@ -35,6 +35,10 @@ RECURRENT = (
 ACTIVATIONS = ("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "sigmoid", "tanh", "hardsigmoid")
 """Operations that runtimes fuse with the convolution or matrix product before them; ``JOINED`` only after a convolution."""
 JOINED = ("batch_norm", "add", "add_", "dropout", "detach", "contiguous", "clone")
+CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size")
+"""Operations that only check a tensor."""
+CREATED = ("zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full")
+"""Operations that create a constant."""
 LAYERS = (
     *(nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention),
     *(nn.Embedding, nn.EmbeddingBag),
@@ -43,7 +47,7 @@ LAYERS = (
 FROZEN = "frozen, or tied to a frozen weight"
 UNUSED = "the network does not use it on the example, in eval mode"
 _ALONE = np.zeros(1, np.int64)
-"""Reason: the only index of a dimension stays."""
+"""Unit of a dimension's only index, which stays."""
 
 
 def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
@@ -161,6 +165,12 @@ def _held(found: Structures, name: str) -> Labelled:
     return Labelled(shape, tuple(vector(units[dim], dim, len(shape)) for dim in tied))
 
 
+def _created(found: Structures, shape: tuple[int, ...]) -> Labelled:
+    """Label a constant with units of its own: its elements are equal, so that any may be removed with what it is joined to."""
+    wide = [dim for dim, size in enumerate(shape) if size > 1]
+    return Labelled(shape, tuple(vector(found.forest.new(shape[dim]), dim, len(shape)) for dim in wide))
+
+
 def _plain(node: fx.Node) -> Any:
     return _unlabelled(node.meta.get("val"))
 
@@ -175,6 +185,8 @@ def _unlabelled(value: Any) -> Any:
 
 
 def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Structures) -> Any:
+    if _name(node) in CHECKS:
+        return None
     operands = _resolve(node.args, values)
     if node.target is operator.getitem:
         inside, index = operands
@@ -189,6 +201,8 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
             if each.layers > 1:
                 found.kept[_place(node)] = why = f"{name} takes the states of several layers as one tensor"
                 ties.fix(each, why)
+    if name in CREATED and shape is not None:
+        return _created(found, shape)
     if not any(each.fields for each in tensors):
         return _plain(node)
     unsized = any(_is_unsized(each) for each in (node, *node.all_input_nodes))

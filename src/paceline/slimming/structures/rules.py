@@ -18,9 +18,40 @@ ELEMENTWISE = (
     *("hardswish", "hardswish_", "hardsigmoid", "elu", "leaky_relu", "leaky_relu_", "mish", "softplus", "dropout", "dropout_"),
     *("feature_dropout", "clone", "contiguous", "detach", "detach_", "alias", "to", "_to_copy", "where", "masked_fill"),
     *("masked_fill_", "add", "add_", "sub", "mul", "mul_", "div", "div_", "neg", "pow", "sqrt", "rsqrt", "exp", "clamp", "abs"),
-    *("square", "sin", "cos", "log", "log1p", "expm1", "reciprocal", "type_as", "zeros_like", "bitwise_and", "where", "erf"),
+    *(
+        "square",
+        "sin",
+        "cos",
+        "log",
+        "log1p",
+        "expm1",
+        "reciprocal",
+        "type_as",
+        "zeros_like",
+        "bitwise_and",
+        "where",
+        "erf",
+        "addcmul",
+        "addcdiv",
+        "lerp",
+    ),
     *("rsub", "maximum", "minimum", "log_sigmoid", "softsign", "logaddexp", "float", "threshold"),
-    *("bitwise_not", "logical_not", "logical_and", "ne", "eq", "lt", "le", "gt", "ge", "isinf", "isnan", "sign", "floor", "round"),
+    *(
+        "bitwise_not",
+        "logical_not",
+        "logical_and",
+        "ne",
+        "eq",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "isinf",
+        "isnan",
+        "sign",
+        "floor",
+        "round",
+    ),
 )
 """Elementwise operations with broadcasting. Mapping zero to another value is harmless: the next layer has no such input."""
 POOLS = (
@@ -227,7 +258,8 @@ def linear(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 def added_product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
     """Tie a product as ``product``, and its result to the added tensor."""
     added, left, right = operands[:3]
-    return elementwise(ties, (added, product(ties, (left, right), shape)), shape)
+    result: Labelled = elementwise(ties, (added, product(ties, (left, right), shape)), shape)
+    return result
 
 
 @rule("matmul", "bmm", "mm")
@@ -322,7 +354,56 @@ def reduced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labe
     return Labelled(shape, tuple(one if keeps else one.squeeze(tuple(over)) for one in left))
 
 
-@rule("view", "reshape", "flatten", "unflatten", "_unsafe_view", "unsqueeze", "squeeze")
+@rule("_weight_norm")
+def weight_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Keep the rows of a weight that is divided by their lengths. Its columns may go: zeros there change no length."""
+    direction, lengths, dim = (*operands, 0)[:3]
+    why = "its rows are divided by their lengths; torch.nn.utils.parametrize.remove_parametrizations first"
+    ties.fix(lengths, why)
+    return ties.whole(direction, [dim], why)
+
+
+@rule("randn_like", "rand_like")
+def drawn(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Keep the size of random numbers, since others would be drawn for a smaller one."""
+    ties.fix(operands[0], "random numbers are drawn in its size")
+    return Labelled(shape)
+
+
+@rule("linalg_vector_norm", "norm")
+def norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Keep the dimensions of a vector norm whole; the others keep their units."""
+    result: Labelled = reduced(ties, (operands[0], *operands[2:3]), shape)
+    return result
+
+
+@rule("einsum")
+def einsum(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Tie the dimensions that have one letter; those of the result keep their units."""
+    equation, tensors = operands[:2]
+    given, _, result = equation.replace(" ", "").partition("->")
+    letters = given.split(",")
+    if "." in equation or not result:
+        for tensor in tensors:
+            ties.fix(tensor)
+        return Labelled(shape)
+    found: dict[str, list[Ints]] = {}
+    whole: set[str] = set()
+    for tensor, names in zip((ties.without_joints(each) for each in tensors), letters, strict=True):
+        for dim, name in enumerate(names):
+            if any(one.shape[dim] > 1 for one in tensor.fields):
+                found.setdefault(name, []).append(ties.vector_of(tensor, dim))
+            elif tensor.shape[dim] > 1:
+                whole.add(name)
+    for name, units in found.items():
+        for other in units[1:]:
+            ties.tie(units[0], other)
+        if name in whole:
+            ties.forest.fix(units[0], "einsum joins it with what has a fixed size")
+    return Labelled(shape, tuple(vector(found[n][0], dim, len(shape)) for dim, n in enumerate(result) if n in found))
+
+
+@rule("view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "_unsafe_view", "unsqueeze", "squeeze")
 def reshaped(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
     """Keep the units of elements in a reshape."""
     inputs = operands[0]
@@ -343,6 +424,16 @@ def permuted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
     else:
         order = [dim % rank for dim in operands[1]]
     return Labelled(shape, tuple(each.transpose(order) for each in inputs.fields))
+
+
+@rule("repeat_interleave")
+def repeated(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Repeat the units of each index of a dimension, such as key heads that several query heads share."""
+    inputs, times, dim = operands[0], operands[1], operands[2] if len(operands) > 2 else None
+    if not isinstance(times, int) or dim is None:
+        ties.fix(inputs)
+        return Labelled(shape)
+    return Labelled(shape, tuple(np.repeat(one, times, dim) if one.shape[dim] > 1 else one for one in inputs.fields))
 
 
 @rule("expand", "repeat", "expand_as")
@@ -373,7 +464,7 @@ def sliced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("split", "chunk", "unbind", "split_with_sizes")
 def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
-    """Tie equal indices of all parts of a split, so that parts stay equal. Those of different sizes have numbers in the code."""
+    """Tie equal indices of all parts of a split, so that parts stay equal; sizes that differ are numbers in the code."""
     inputs, kind = operands[0], ties.name
     by: Any = None if kind == "unbind" else operands[1]
     dim = (operands[1] if len(operands) > 1 else 0) if kind == "unbind" else (*operands, 0)[2]
@@ -410,7 +501,18 @@ def grouped_product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...])
     return Labelled(shape, (vector(ties.vector_of(weight, -1), -1, len(shape)),))
 
 
-@rule("index", "index_select", "gather", "index_put", "index_put_", "scatter", "scatter_add", "index_add", "index_add_", "index_copy")
+@rule(
+    "index",
+    "index_select",
+    "gather",
+    "index_put",
+    "index_put_",
+    "scatter",
+    "scatter_add",
+    "index_add",
+    "index_add_",
+    "index_copy",
+)
 def indexed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
     """Keep the units of dimensions that tensors of indices do not address."""
     inputs, at = operands[:2]
@@ -420,7 +522,8 @@ def indexed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labe
     shift = len(shape) - len(inputs.shape)
     added = [each for each in operands[2:] if isinstance(each, Labelled) and each.fields]
     if added:  # values that are written: their last dimensions are the input's
-        return elementwise(ties, (kept, *(each for each in added if len(each.shape) <= len(shape))), shape)
+        result: Labelled = elementwise(ties, (kept, *(each for each in added if len(each.shape) <= len(shape))), shape)
+        return result
     if many and dims != [0]:
         ties.fix(kept)
         return Labelled(shape)
@@ -468,80 +571,3 @@ def piled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labell
     )
     result: Labelled = elementwise(ties, list(wide), shape)
     return result
-
-
-GATES = {"lstm": 4, "gru": 3}
-"""Rows of the layer's weights per hidden unit: gates of a recurrent layer; 1 for others."""
-
-
-@rule("lstm", "gru", "rnn_tanh", "rnn_relu")
-def recurrent(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
-    """Tie each hidden unit of recurrent layers to its rows of every gate, its column of the recurrent weights and the next
-    layer's inputs (intrinsic sparse structures, Wen et al., ICLR 2018, section 3). Both directions lose the same units:
-    PyTorch's layers have one width for them.
-    """
-    inputs, states, weights, has_biases, layers, _, _, both, batch_first = operands[:9]
-    directions, per = 2 if both else 1, len(weights) // (layers * (2 if both else 1))
-    entering = ties.vector_of(inputs, -1)
-    leaving: list[Ints] = []
-    cells: list[Ints] = []
-    for start in range(0, len(weights), per):
-        into, again, *rest = weights[start : start + per]
-        biases, projection = rest[: 2 if has_biases else 0], rest[2 if has_biases else 0 :]
-        hidden = _gated(ties, ties.name, entering, (into, again, *biases))
-        out = hidden
-        if projection:
-            ties.tie(ties.vector_of(projection[0], 1), hidden)
-            out = ties.vector_of(projection[0], 0)
-        ties.tie(ties.vector_of(again, 1), out)
-        leaving.append(out)
-        cells.append(hidden)
-        if len(leaving) % directions == 0:
-            for units in (leaving, cells):
-                ties.tie(units[-1], units[-directions])
-            entering = np.concatenate(leaving[-directions:])
-    given = states if isinstance(states, list) else [states]
-    for state, units in zip(given, (leaving, cells), strict=False):
-        _begin(ties, state, np.stack(units))
-    rank = len(inputs.shape)
-    batch = () if rank == 2 else (inputs.shape[0 if batch_first else 1],)
-    ends = (np.stack(units) for units in (leaving, cells)[: len(given)])
-    last = (
-        Labelled((len(end), *batch, end.shape[1]), (end.reshape(len(end), *(1,) * len(batch), -1),), layers) for end in ends
-    )
-    return [Labelled(shape, (vector(entering, -1, rank),)), *last]
-
-
-@rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
-def recurrent_cell(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Tie the units of one step of a recurrent layer, as in ``recurrent``."""
-    inputs, states, again, weights = operands[0], operands[1], operands[3], [*operands[2:]]
-    hidden = _gated(ties, ties.name.removesuffix("_cell"), ties.vector_of(inputs, -1), weights)
-    ties.tie(ties.vector_of(again, 1), hidden)
-    for state in states if isinstance(states, list) else [states]:
-        _begin(ties, state, hidden[None])
-    end = Labelled(shape, (vector(hidden, -1, len(shape)),))
-    return [end, end] if isinstance(states, list) else end
-
-
-def _gated(ties: Ties, kind: str, entering: Ints, weights: Sequence[Any]) -> Ints:
-    """Tie the hidden units of one layer and direction: the rows of input weights, recurrent weights and biases."""
-    gates = GATES.get(kind, 1)
-    hidden: Ints = ties.vector_of(weights[0], 0).reshape(gates, -1)[0]
-    for gated in weights:
-        if isinstance(gated, Labelled):
-            ties.tie(ties.vector_of(gated, 0).reshape(gates, -1), hidden[None])
-    ties.tie(ties.vector_of(weights[0], 1), entering)
-    return hidden
-
-
-def _begin(ties: Ties, state: Labelled | None, units: Ints) -> None:
-    """Tie a given state to the layers (layers, units) that continue from it. With None, layers start from zeros."""
-    if state is None:
-        return
-    if not state.fields:
-        ties.forest.fix(units, "a state that is given has a fixed size")
-    elif state.layers:
-        ties.tie(state.fields[0].reshape(len(units), -1), units)
-    else:  # one tensor holds all layers, so they keep one width
-        ties.tie(ties.vector_of(state, -1), units)

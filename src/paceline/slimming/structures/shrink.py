@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from paceline.errors import UserError
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.kernels import fit_window
+from paceline.slimming.structures.narrow_attention import NarrowAttention
 from paceline.slimming.structures.recurrent_stack import stacked
 from paceline.slimming.structures.replacements import replaced
-from paceline.slimming.structures.self_attention import NarrowSelfAttention
 from paceline.slimming.structures.structures import Structures
 
 BYTES = 4
@@ -67,7 +67,7 @@ def _refit(small: nn.Module, plan: SlimPlan) -> None:
     attentions = {path: module for path, module in small.named_modules() if isinstance(module, nn.MultiheadAttention)}
     for path, attention in attentions.items():
         if parts := [part for part in by_module if part == path or part.startswith(f"{path}.")]:
-            _replace(small, path, NarrowSelfAttention.of(attention, *_of_attention(by_module, path)))
+            _replace(small, path, NarrowAttention.of(attention, *_of_attention(by_module, path)))
             for part in parts:
                 del by_module[part]
     for path, tensors in by_module.items():
@@ -162,14 +162,20 @@ def differs(one: nn.Module, other: nn.Module, inputs: tuple[Any, ...]) -> float:
     """Return the largest difference of two modules' outputs, relative to the largest output. States of recurrent layers have
     other shapes after the removal: they are left out.
     """
-    with torch.no_grad():
-        left, right = (list(tensors_in(module.eval()(*inputs))) for module in (one, other))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        left, right = (_outputs(module, inputs) for module in (one, other))
     pairs = [(a, b) for a, b in zip(left, right, strict=False) if a.shape == b.shape]
     if left and not pairs:
         raise UserError(f"the outputs have other shapes: {tuple(left[0].shape)} and {tuple(right[0].shape)}")
     largest = max((float(a.abs().max()) for a, _ in pairs), default=0.0)
     apart = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
     return apart / largest if largest else apart
+
+
+def _outputs(module: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
+    """Return the tensors of the outputs, with the same random numbers in every call."""
+    torch.manual_seed(0)
+    return list(tensors_in(module.eval()(*inputs)))
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

@@ -164,9 +164,7 @@ def _width_numbers(model: nn.Module, every: Sequence[RemovableStructure]) -> lis
     return sorted(found, key=lambda each: 0 if each.value in sizes else 1 if each.value in parts else 2)
 
 
-def _like(
-    names: Sequence[tuple[str, str]], depth: str, may: Sequence[WidthNumber]
-) -> tuple[WidthNumber, ...]:
+def _like(names: Sequence[tuple[str, str]], depth: str, may: Sequence[WidthNumber]) -> tuple[WidthNumber, ...]:
     """Return the numbers of the same names around another layer; none if one is missing."""
     by_name = {(_relative(each.module, depth), each.attribute): each for each in may}
     return tuple(by_name[name] for name in names) if all(name in by_name for name in names) else ()

@@ -29,6 +29,9 @@ class Units:
         self._fixed = np.ones(1, np.bool_)
         self._why: dict[int, str] = {}
 
+    def __len__(self) -> int:
+        return len(self._parent)
+
     def new(self, count: int) -> Ints:
         """Return new single units."""
         first = len(self._parent)
@@ -214,6 +217,7 @@ class Structures:
         branches: removable ones. ``recurrent``: names of weights that a state passes repeatedly.
         kernels: dimensions of weights that lose pairs from the outside in, and the names of these layers.
         numbers: by layer, the numbers in the code that shrink with it.
+        constants: the first unit of constants that the code creates; those of parameters come before.
     """
 
     forest: Units
@@ -227,6 +231,7 @@ class Structures:
     recurrent: frozenset[str] = frozenset()
     kernels: Mapping[tuple[str, int], str] = field(default_factory=dict)
     numbers: dict[str, tuple[WidthNumber, ...]] = field(default_factory=dict)
+    constants: int = 0
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:
         """Return the branches without remaining structures."""

@@ -14,7 +14,8 @@ from paceline.array_types import Ints
 from paceline.slimming.structures.branches import Graph, branches_of
 from paceline.slimming.structures.exported_graph import OPAQUE, exported_graph
 from paceline.slimming.structures.kernels import NAMES, removable_pairs
-from paceline.slimming.structures.rules import RULES, Ties
+from paceline.slimming.structures.rules import ELEMENTWISE, RULES, Ties
+from paceline.slimming.structures.rules_recurrent import RECURRENT
 from paceline.slimming.structures.structures import (
     OUTPUT,
     Labelled,
@@ -27,16 +28,13 @@ from paceline.slimming.structures.structures import (
 
 WEIGHTED = ("conv1d", "conv2d", "conv_transpose2d", "linear", "lstm", "gru")
 """Operations that are timed separately."""
-RECURRENT = (
-    *("lstm", "gru", "rnn_tanh", "rnn_relu"),
-    *("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
-)
-"""Operations with a state as second operand."""
 ACTIVATIONS = ("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "sigmoid", "tanh", "hardsigmoid")
 """Operations that runtimes fuse with the convolution or matrix product before them; ``JOINED`` only after a convolution."""
 JOINED = ("batch_norm", "add", "add_", "dropout", "detach", "contiguous", "clone")
 CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size")
 """Operations that only check a tensor."""
+SIZELESS = ("linear", "index", "index_add", "index_add_", *ELEMENTWISE)
+"""Operations whose rules hold for dimensions whose size depends on data, such as the tokens of an expert."""
 CREATED = ("zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full")
 """Operations that create a constant."""
 LAYERS = (
@@ -73,7 +71,7 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
         if id(tensor) not in alike:
             alike[id(tensor)] = tuple(_units(forest, tuple(tensor.shape), pairs.get(name, ())))
         units[name] = alike[id(tensor)]
-    found = Structures(forest, units, kernels=dict(_kernels(pairs)))
+    found = Structures(forest, units, kernels=dict(_kernels(pairs)), constants=len(forest))
     _walk(program, names, found)
     found.kept.update(exported.opaque)
     for name, parameter in model.named_parameters():
@@ -205,11 +203,13 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
         return _created(found, shape)
     if not any(each.fields for each in tensors):
         return _plain(node)
-    unsized = any(_is_unsized(each) for each in (node, *node.all_input_nodes))
+    unsized = name not in SIZELESS and any(_is_unsized(each) for each in (node, *node.all_input_nodes))
     if name in RULES and shape is not None and not unsized:
         return RULES[name](ties, operands, shape)
     why = f"{name} has a size that depends on data" if unsized else f"the operation {name} has no rule"
-    found.kept[_place(node)] = why = str(operands[-1]) if name == OPAQUE else why
+    why = str(operands[-1]) if name == OPAQUE else why
+    if any((each < found.constants).any() for tensor in tensors for each in tensor.fields):
+        found.kept[_place(node)] = why
     for each in tensors:
         ties.fix(each, why)
     return _plain(node)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.slimming.structures.self_attention import NarrowSelfAttention
+from paceline.slimming.structures.narrow_attention import NarrowAttention
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -22,5 +22,5 @@ def test_with_all_heads_it_is_pytorchs_own(batch_first: bool, masks: str) -> Non
         if masks == "both":
             given["attn_mask"] = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
     expected = whole(x, x, x, need_weights=False, **given)[0]
-    own = NarrowSelfAttention.of(whole, None, None, None).eval()
+    own = NarrowAttention.of(whole, None, None, None).eval()
     assert torch.allclose(own(x, x, x, **given)[0], expected, atol=1e-6)

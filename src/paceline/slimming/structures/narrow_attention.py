@@ -1,4 +1,4 @@
-"""Self-attention whose heads together are narrower than the sequence, which ``nn.MultiheadAttention`` does not support."""
+"""Attention whose heads together are narrower than the sequence, which ``nn.MultiheadAttention`` does not support."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class NarrowSelfAttention(nn.Module):
-    """Same interface as ``nn.MultiheadAttention`` for queries, keys and values of one sequence, without attention weights.
+class NarrowAttention(nn.Module):
+    """Same interface as ``nn.MultiheadAttention`` without attention weights, for queries, keys and values of one width.
 
     Args:
         width: width of the input. ``heads`` of ``head_width`` each. ``leaving``: width of the output.
@@ -37,11 +37,14 @@ class NarrowSelfAttention(nn.Module):
         is_causal: bool = False,
     ) -> tuple[Tensor, None]:
         """Compute as ``nn.MultiheadAttention``. Masks are added to the scores; True in a boolean mask excludes a position."""
-        x = query if self.batch_first else query.transpose(0, 1)
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
-        mask = _added(attn_mask, x.dtype)
+        given = [query, query if key is None else key, query if value is None else value]
+        biases = self.qkv.bias.chunk(3) if self.qkv.bias is not None else (None,) * 3
+        parts = zip(given, self.qkv.weight.chunk(3), biases, strict=True)
+        projected = (F.linear(each if self.batch_first else each.transpose(0, 1), weight, bias) for each, weight, bias in parts)
+        q, k, v = (each.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2) for each in projected)
+        mask = _added(attn_mask, query.dtype)
         if key_padding_mask is not None:
-            padding = _added(key_padding_mask, x.dtype)
+            padding = _added(key_padding_mask, query.dtype)
             assert padding is not None
             mask = padding[:, None, None, :] if mask is None else mask + padding[:, None, None, :]
         causal = is_causal and key_padding_mask is None
@@ -53,7 +56,7 @@ class NarrowSelfAttention(nn.Module):
     @classmethod
     def of(
         cls, whole: nn.MultiheadAttention, rows: Tensor | None, columns: Tensor | None, leaving: Tensor | None
-    ) -> NarrowSelfAttention:
+    ) -> NarrowAttention:
         """Convert PyTorch's module.
 
         Args:

@@ -1,4 +1,4 @@
-"""Architectures of ``slim_reach.py``: language models of Hugging Face, networks of timm, and forms that people write themselves."""
+"""Architectures of ``slim_reach.py``: language models of Hugging Face, networks of timm, and forms that people write."""
 
 from __future__ import annotations
 

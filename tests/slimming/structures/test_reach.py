@@ -31,7 +31,7 @@ def parity(found: Structures, model: nn.Module, *inputs: Any) -> float:
 
 
 def decoder(name: str) -> nn.Module:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
     sizes |= {"vocab_size": 20, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "num_key_value_heads": 2}
     own: dict[str, dict[str, Any]] = {

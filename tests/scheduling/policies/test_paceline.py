@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paceline.array_types import Array
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.paceline import UNKNOWN_S, WIDE, paceline, size_values, work_left_s
 from paceline.scheduling.simulate.active_jobs import ActiveJobs
@@ -158,3 +159,18 @@ def test_rounds_are_passed_until_a_job_reaches_the_next_level(seed: int) -> None
     assert (passed.outcomes, passed.active) == (every.outcomes, every.active)
     assert len(passed.decision_s) < len(asked) / 2
     assert sum(outcome.restarts for outcome in passed.outcomes) > 3, "levels changed"
+
+
+def test_a_job_of_fixed_speed_is_asked_once() -> None:
+    """Work is counted, not seconds: decisions must not cost a call for each job."""
+    asked: list[str] = []
+
+    class Counted(DurationRun):
+        def goodput(self, device_type: int, most: int) -> Array:
+            asked.append(self.job.name)
+            return super().goodput(device_type, most)
+
+    jobs = [rigid(f"{index}", 500.0, 1 + index % 8, 40.0 * index) for index in range(20)]
+    schedule = simulate(jobs, SMALL, paceline, Counted, ClusterSettings())
+    assert len(schedule.decision_s) > 40
+    assert len(asked) <= 2 * len(jobs)

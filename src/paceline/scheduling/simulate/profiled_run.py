@@ -6,6 +6,8 @@ The batch is chosen like Pollux's agent does (OSDI 2021, section 4.1): the best 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -66,6 +68,7 @@ class ProfiledRun:
         self._shape: tuple[int, ...] = ()
         self._crossed = 0
         self._local, self._passes = 0, 0
+        self._limits_by_device: dict[str, BatchLimits] = {}
         self._tables: dict[int, tuple[StepSeconds | None, Noise | None, Array]] = {}
 
     @property
@@ -107,9 +110,10 @@ class ProfiledRun:
             self._run_on()
 
     def _limits(self, device: str) -> BatchLimits:
-        limits = self.profile.limits(device)
-        fixed = 0 if self.adapts_batch else self.job.batch
-        return BatchLimits(limits.first, limits.most, limits.local_least, limits.local_most, fixed)
+        if device not in self._limits_by_device:
+            fixed = 0 if self.adapts_batch else self.job.batch
+            self._limits_by_device[device] = replace(self.profile.limits(device), fixed=fixed)
+        return self._limits_by_device[device]
 
     def _placed_limits(self) -> BatchLimits:
         """Batch limits on the devices that the job holds."""
@@ -212,7 +216,7 @@ class ProfiledRun:
         row = int(np.abs(epochs.batches - self.batch).argmin())
         return epochs.metric[row, : self.epoch]
 
-    @property
+    @cached_property
     def _groups(self) -> list[NodeGroup]:
         """Groups on which the job can run."""
         return [group for group in self.fleet.groups if group.device in self.profile.speeds]

@@ -108,7 +108,8 @@ class Batches:
         with np.errstate(divide="ignore", invalid="ignore"):
             goodput = noise.gain(self.scale) / self.seconds
         best = goodput.argmax(axis=0), np.arange(goodput.shape[1])
-        return np.nan_to_num(goodput[best], nan=0.0), self.local[best], self.passes[best]
+        found = goodput[best]
+        return found if np.isfinite(found).all() else np.nan_to_num(found, nan=0.0), self.local[best], self.passes[best]
 
 
 class StepSeconds(ABC):

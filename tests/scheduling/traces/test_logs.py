@@ -294,6 +294,17 @@ CASES = {
         [("11_[2-4%2]", "waiting", 8, "Priority", math.nan), ("12", "running", 2, "", math.nan)],
         queue=True,
     ),
+    "scontrol": Case(
+        "scontrol",
+        "JobId=5021 JobName=my sweep\n   UserId=ann(1000) GroupId=g(1000) MCS_label=N/A\n   Priority=9 Account=lab QOS=normal\n"
+        "   JobState=RUNNING Reason=None Dependency=(null)\n   RunTime=01:02:10 TimeLimit=1-00:00:00 TimeMin=N/A\n"
+        f"   SubmitTime={DAY}08:00:00 EligibleTime={DAY}08:00:00\n   StartTime={DAY}08:05:00 EndTime=2026-11-02T08:05:00\n"
+        "   NumNodes=1 NumCPUs=8\n   ReqTRES=cpu=8,gres/gpu=4\n   AllocTRES=cpu=8,gres/gpu=4,gres/gpu:a100=4\n\n"
+        "JobId=5022 ArrayJobId=5022 ArrayTaskId=2-3%1 JobName=x\n   JobState=PENDING Reason=Resources Dependency=(null)\n"
+        f"   RunTime=00:00:00 SubmitTime={DAY}08:00:00 StartTime=Unknown NumNodes=2-2\n   TresPerNode=gres/gpu:8\n",
+        [("5021", "running", 4, "", 3730), ("5022_[2-3%1]", "waiting", 16, "Resources", math.nan)],
+        queue=True,
+    ),
     "kueue": Case(
         "kueue",
         json.dumps({"apiVersion": "v1", "kind": "List", "items": [WORKLOAD, FLAVOR]}),

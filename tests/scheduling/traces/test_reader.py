@@ -57,6 +57,8 @@ def test_no_form_names_the_nearest(file: Path) -> None:
     text = wrong(file, "job_id,submit_time_s,duration_s,vc\n0,1,1,1\n")
     assert "the nearest form is philly (Philly, rigid jobs with durations), which also has num_gpus" in text
     assert "files that are read: your own CSV, sacct, squeue, Kueue" in wrong(file, "colour,shape\nred,round\n")
+    printed = "NAME   QUEUE   RESERVED IN   ADMITTED   AGE\njob-a  team  cq  True  5s\n"
+    assert "write it with kubectl get workloads" in wrong(file, printed)
     assert "the nearest form is sacct (Slurm's accounting): write it with sacct -a" in wrong(file, "JobID|Exit\n7|0\n")
     assert wrong(file, "Name,Arrival_s\na,0\n").endswith("write Name as name, Arrival_s as arrival_s")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paceline.reporting.figures import schedule_figures as figures
 from paceline.reporting.pages.answer_page import HINT, Page, Section, render
+from paceline.reporting.text.log_text import WAIT_HEADS, left_out_text, wait_rows
 from paceline.reporting.text.schedule_text import (
     basis,
     definitions,
@@ -53,6 +54,7 @@ def schedules_page(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) ->
     page.sections += [
         *_comparison(simulated, pairs),
         Section("Figures", heads=_HEADS, rows=[_row(one) for one in simulated.values()]),
+        *_waits(simulated),
         Section("Completion times", pictures=[p for p in [figures.completion_times(simulated)] if p], wide=True),
         Section(f"Nodes over time{of_best}", left_out or HINT, pictures=[picture], wide=True),
         Section(
@@ -93,6 +95,15 @@ def _comparison(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[Pair
     together = " and ".join(f"{jobs:,}" for jobs in sorted({pair.jobs for pair in pairs}))
     text = f"Jobs that ended under both, {together} of {every:,}; 95 % intervals from these, drawn again and again."
     return [Section("Policies compared", text, pictures=[picture], wide=True)]
+
+
+def _waits(simulated: Mapping[str, SimulatedSchedule]) -> list[Section]:
+    """Return the waits under each policy and in the log, if the jobs come from one."""
+    log, rows = next(iter(simulated.values())).log, wait_rows(simulated)
+    if log is None or not rows:
+        return []
+    text = f"Waits of the jobs of {log.file} from their arrival to their first device{left_out_text(log)}."
+    return [Section("Your scheduler now", text, heads=list(WAIT_HEADS), rows=[list(row) for row in rows])]
 
 
 _HEADS = (

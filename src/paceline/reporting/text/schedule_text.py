@@ -7,18 +7,16 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from paceline.planning.search.goal import money
+from paceline.reporting.text.log_text import left_out_text, rows_used, skipped_rows, wait_pairs, wait_table
 from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
 from paceline.reporting.values import UNKNOWN, clean, count, number, percent, seconds
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.registry import POLICIES
 from paceline.scheduling.simulate.compare import Paired, best
 from paceline.scheduling.simulate.metrics import UNFAIR, ScheduleMetrics
-from paceline.scheduling.simulate.replayed_log import ReplayedLog, WaitFigures
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.scheduling.simulate.wait_reasons import JobHistory, Stretch
 
-MOST_SKIPPED = 1000
-"""Skipped rows of a log that an answer lists."""
 LONGEST = 5
 """Jobs that are listed because they waited longest."""
 _KNOWS = {
@@ -75,7 +73,8 @@ def schedule_screen(simulated: SimulatedSchedule, directory: str, with_skipped: 
             *_removals(simulated),
             *_ask_why(simulated, directory),
         ),
-        brief=f"{what_text(simulated)} under {simulated.policy}: {_completion(m)}, makespan {seconds(m.makespan_s)}",
+        brief=f"{what_text(simulated)} under {simulated.policy}: {_completion(m)}, makespan {seconds(m.makespan_s)}"
+        + left_out_text(simulated.log),
         why=(heading("It rests on:"), *map(item, (*basis(simulated), *simulated.notes, *definitions(simulated)))),
         why_holds="what is true of the jobs, settings, definitions",
         alarm=late,
@@ -88,9 +87,9 @@ def _completion(m: ScheduleMetrics) -> str:
 
 def _figures(simulated: SimulatedSchedule) -> Iterator[Block]:
     m = simulated.metrics
-    yield from replayed(simulated.log)
+    yield from rows_used(simulated.log)
     yield Pair("completion", _completion(m))
-    yield from _waits(simulated)
+    yield from wait_pairs(simulated)
     if m.deadlines:
         yield Pair("deadlines", f"{m.met:,} of {m.deadlines:,} kept")
     if m.removed:
@@ -104,46 +103,6 @@ def _figures(simulated: SimulatedSchedule) -> Iterator[Block]:
     yield Pair("energy", UNKNOWN if math.isnan(m.energy_kwh) else f"{number(m.energy_kwh)} kWh at most")
     yield Pair("costs", UNKNOWN if math.isnan(m.usd) else f"{money(m.usd)} for the devices held")
     yield Pair("decisions", f"{m.decisions:,}, median {seconds(m.decision_median_s)}, 99% within {seconds(m.decision_p99_s)}")
-
-
-def _waits(simulated: SimulatedSchedule) -> Iterator[Block]:
-    """Return the first waits, next to those in the log."""
-    log = simulated.log
-    if log is None or not log.waits:
-        yield Pair("first wait", f"mean {seconds(simulated.metrics.mean_wait_s)}")
-        return
-    logged, own = log.both_waits(simulated.schedule.outcomes)
-    few = "" if logged.jobs == simulated.metrics.jobs else f" ({count(logged.jobs, 'job')} whose wait the log states)"
-    yield Pair("first wait", _wait_text(own) + few)
-    yield Pair("your scheduler", f"{_wait_text(logged)}: the same waits in {log.file}")
-
-
-def _wait_text(waits: WaitFigures) -> str:
-    return f"mean {seconds(waits.mean_s)}, median {seconds(waits.median_s)}, 90% within {seconds(waits.p90_s)}"
-
-
-def replayed(log: ReplayedLog | None) -> Iterator[Block]:
-    """Return how many rows of a log became jobs, and why the others did not."""
-    if log is None:
-        return
-    jobs = log.rows - len(log.skipped)
-    if not log.skipped:
-        yield Pair("log", f"{count(jobs, 'job')}, every row of {log.file}")
-        return
-    reasons = ", ".join(f"{number:,} {reason}" for reason, number in log.reasons)
-    yield Pair("log", f"{jobs:,} of {count(log.rows, 'row')} of {log.file}; left out: {reasons}; --skipped lists them")
-
-
-def skipped_rows(log: ReplayedLog | None, wanted: bool) -> Iterator[Block]:
-    """Return a list of the skipped rows, if wanted."""
-    if log is None or not wanted:
-        return
-    yield heading("Rows left out" if log.skipped else "No row was left out")
-    for row in log.skipped[:MOST_SKIPPED]:
-        detail = f" ({clean(row.detail, 80)})" if row.detail else ""
-        yield item(f"{clean(row.place, 80)}: {clean(row.name, 40) or 'a row'} {row.reason}{detail}")
-    if len(log.skipped) > MOST_SKIPPED:
-        yield item(f"{len(log.skipped) - MOST_SKIPPED:,} more; --json --skipped has all")
 
 
 def _worst_wait(m: ScheduleMetrics) -> str:
@@ -224,13 +183,13 @@ def compare_screen(
     return Screen(
         title=f"{what_text(first)}, {count(len(simulated), 'policy', 'policies')} on the same jobs, simulated",
         answer=(
-            *replayed(first.log),
+            *rows_used(first.log),
             GAP,
             *skipped_rows(first.log, with_skipped),
             GAP,
             *_policies(simulated),
             GAP,
-            *_wait_table(simulated),
+            *wait_table(simulated),
             GAP,
             *_pairs(simulated, pairs),
             GAP,
@@ -277,18 +236,6 @@ def _policies(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[Block]:
         "median\ndecision",
     )
     yield Table(heads, costs, frozenset({0}))
-
-
-def _wait_table(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[Block]:
-    """Return a table of the first waits under each policy, below those in the log."""
-    first = next(iter(simulated.values()))
-    if first.log is None or not first.log.waits:
-        return
-    rows = [("your scheduler now", first.log.both_waits(first.schedule.outcomes)[0])]
-    rows += [(name, one.log.both_waits(one.schedule.outcomes)[1]) for name, one in simulated.items() if one.log]
-    heads = ("first wait", "jobs", "mean", "median", "90% within")
-    cells = [(name, f"{w.jobs:,}", *map(seconds, (w.mean_s, w.median_s, w.p90_s))) for name, w in rows]
-    yield Table(heads, cells, frozenset({0}))
 
 
 def _removed(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paceline.csv_rows import Row
 from paceline.scheduling.traces import published, user_csv
 from paceline.scheduling.traces.content import JobFile, TextTable
-from paceline.scheduling.traces.logs import datacenter, kueue, philly, ray_jobs, slurm_json, slurm_text, swf, volcano
+from paceline.scheduling.traces.logs import datacenter, kueue, philly, ray_jobs, scontrol, slurm_json, slurm_text, swf, volcano
 from paceline.scheduling.traces.logs.slurm_columns import SACCT, SQUEUE, SQUEUE_WORDS, fit, known_words
 from paceline.scheduling.traces.record import JobLog
 from paceline.scheduling.traces.trace import Trace
@@ -102,6 +102,7 @@ FORMS: tuple[TraceForm, ...] = (
     TraceForm(
         "squeue_json", "Slurm's queue", "squeue -a --json", log=slurm_json.read_squeue_json, fits=_objects(slurm_json.is_squeue)
     ),
+    TraceForm("scontrol", "Slurm's queue", scontrol.COMMAND, log=scontrol.read_scontrol, fits=scontrol.is_scontrol),
     TraceForm(
         "kueue",
         "workloads and queues of Kueue",

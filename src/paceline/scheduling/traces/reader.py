@@ -16,6 +16,8 @@ from paceline.scheduling.traces.record import JobLog, LoggedJob
 from paceline.scheduling.traces.trace import Trace, trace_of_log
 
 _SHOWN = 8
+_PRINTED = {"NAME QUEUE ADMITTED": "kueue", "NAME STATUS MINAVAILABLE": "volcano"}
+"""Columns of the tables that ``kubectl get`` prints without ``-o yaml``, with the form that is read."""
 _TEXTS = tuple(field.name for field in fields(LoggedJob) if field.type == "str")
 
 
@@ -80,6 +82,11 @@ def _unknown_form(source: JobFile) -> UserError:
     if source.table is None:
         return UserError(f"{name} holds objects that are no jobs of a known form", f"files that are read: {READ}")
     columns = source.table.header
+    for words, form_name in _PRINTED.items():
+        if set(words.split()) <= set(columns):
+            form = next(form for form in FORMS if form.name == form_name)
+            what = f"{name} is a table of {form.about}, which lacks their devices and times"
+            return UserError(what, f"write it with {form.example}")
     check_parted(columns, {column for form in FORMS for column in form.columns}, name)
     near = max(FORMS, key=lambda form: len(set(form.columns) & set(columns)) / max(len(form.columns), 1))
     missing = [column for column in near.columns if column not in columns]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,16 +21,19 @@ from paceline.scheduling.launch import Launch
 
 
 class World:
-    """A cluster, its server and an executor. ``more``: settings of the executor."""
+    """A cluster, its server and an executor. ``torchrun``: text of the program; with it pods are processes.
+
+    ``more``: settings of the executor.
+    """
 
     def __init__(
-        self, base: Path, config: Path, nodes: Mapping[str, int], elastic: bool = True, processes: bool = False, **more: Any
+        self, base: Path, config: Path, nodes: Mapping[str, int], elastic: bool = True, torchrun: str = "", **more: Any
     ) -> None:
         self.base, self.store = base, Store()
         for name, devices in nodes.items():
             self.store.create("nodes", "", node(name, devices))
         self.controllers = Controllers(self.store, elastic)
-        self.kubelet = Kubelet(self.store, processes, with_torchrun(base) if processes else {})
+        self.kubelet = Kubelet(self.store, bool(torchrun), with_torchrun(base, torchrun) if torchrun else {})
         self.server = FakeServer(self.store).start()
         self.server.logs = self.kubelet.log
         self.server.kubeconfig(config)
@@ -157,10 +161,13 @@ while rank and json.loads((out / "progress.json").read_text())["epoch"] < epochs
 """A torchrun whose ranks meet, and whose first one trains an epoch in 0.4 device-seconds, with a checkpoint each."""
 
 
-def with_torchrun(base: Path) -> dict[str, str]:
-    """Variables of processes that find the stand-in."""
+REAL_TORCHRUN = f'#!/bin/sh\nexec {sys.executable} -m torch.distributed.run "$@"\n'
+
+
+def with_torchrun(base: Path, text: str = TORCHRUN) -> dict[str, str]:
+    """Variables of processes that find this torchrun."""
     path = base / "bin" / "torchrun"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(TORCHRUN)
+    path.write_text(text)
     path.chmod(0o755)
     return {"PATH": f"{path.parent}:{os.environ['PATH']}"}

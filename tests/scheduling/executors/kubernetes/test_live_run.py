@@ -16,9 +16,10 @@ import pytest
 
 pytest.importorskip("kubernetes", reason="needs Kubernetes: pip install 'paceline[kubernetes]'")
 
-from kubernetes_worlds import World, make_world
-from live_jobs import training
+from kubernetes_worlds import REAL_TORCHRUN, TORCHRUN, World, make_world
+from live_jobs import training, until
 from paceline.cli import main
+from paceline.scheduling.executors.executor import Observed
 from paceline.scheduling.live.journal import Journal
 from paceline.scheduling.live.policy import LiveAdapter
 from paceline.scheduling.live.runner import Runner, Snapshot, Targets
@@ -76,7 +77,7 @@ def check_trained(base: Path) -> None:
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("queue", ["", "team"])
 def test_three_jobs_under_las_with_a_suspend_and_a_resize(make_world: Make, tmp_path: Path, queue: str) -> None:
-    world = make_world({"a": 1, "b": 1}, processes=True, queue=queue)
+    world = make_world({"a": 1, "b": 1}, torchrun=TORCHRUN, queue=queue)
     if queue:
         world.queue({"any": 2})
     events = run(world, tmp_path)
@@ -93,7 +94,7 @@ def test_three_jobs_under_las_with_a_suspend_and_a_resize(make_world: Make, tmp_
 def test_a_server_that_dies_a_watch_that_expires_and_a_pod_that_is_evicted_lose_no_job(
     make_world: Make, tmp_path: Path
 ) -> None:
-    world = make_world({"a": 1, "b": 1}, processes=True)
+    world = make_world({"a": 1, "b": 1}, torchrun=TORCHRUN)
 
     def faults() -> None:
         time.sleep(4.0)
@@ -120,7 +121,7 @@ def test_a_server_that_dies_a_watch_that_expires_and_a_pod_that_is_evicted_lose_
 @pytest.mark.long
 @pytest.mark.timeout(200)
 def test_the_command_runs_jobs_on_a_queue(make_world: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    world = make_world({"a": 2, "b": 2}, processes=True)
+    world = make_world({"a": 2, "b": 2}, torchrun=TORCHRUN)
     world.queue({"any": 3})
     for name in "ab":
         product = {"metadata": {"labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}}}
@@ -140,3 +141,29 @@ def test_the_command_runs_jobs_on_a_queue(make_world: Make, tmp_path: Path, caps
     assert [job["phase"] for job in jobs.values()] == ["done"] * 3, err
     assert (tmp_path / "theirs.txt").read_text() == "1\n"
     assert "first: running on" in err and "predicted" in err
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_paceline_train_grows_shrinks_and_stops_in_its_pods(make_world: Make, tmp_path: Path) -> None:
+    """The real command under the real torchrun: two ranks meet, and each start goes on from the checkpoint."""
+    pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
+    world = make_world({"a": 1, "b": 1}, torchrun=REAL_TORCHRUN)
+    launch = training(tmp_path, epochs=40, directory=str(tmp_path), max_devices=2, grace_s=20.0)
+
+    def reaches(test: Callable[[Observed], bool]) -> Observed:
+        return until(world.executor, "job", test, within_s=120.0, every_s=0.3)
+
+    with world.alive():
+        world.executor.submit(launch, {"a": 1})
+        reaches(lambda seen: seen.progress.get("epoch", 0) >= 1)
+        world.executor.resize("job", {"a": 1, "b": 1})
+        grown = reaches(lambda seen: seen.progress.get("workers") == 2 or seen.phase == "failed")
+        assert grown.phase == "running"
+        world.executor.resize("job", {"a": 1})
+        shrunk = reaches(lambda seen: seen.progress.get("workers") == 1 or seen.phase == "failed")
+        assert shrunk.phase == "running" and shrunk.progress["epoch"] >= grown.progress["epoch"]
+        world.executor.stop("job", 20.0)
+        stopped = reaches(lambda seen: not seen.holds_devices)
+        assert stopped.phase == "stopped", world.kubelet.log(world.store.list("pods")[0]["metadata"]["name"])
+        assert (tmp_path / "job" / "checkpoint.pt").exists()

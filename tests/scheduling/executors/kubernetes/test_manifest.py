@@ -76,7 +76,8 @@ def test_a_pod_starts_its_command_again_at_a_new_size(tmp_path: Path) -> None:
     runner = tmp_path / "bin" / "torchrun"
     runner.parent.mkdir()
     runner.write_text(
-        '#!/bin/sh\necho "$PACELINE_NODES $PACELINE_DEVICES $MASTER_PORT $*"\n[ "$2" = 1 ] && { touch ready; exec sleep 60; }\n'
+        '#!/bin/sh\necho "$PACELINE_NODES $PACELINE_DEVICES $MASTER_PORT $*"\n'
+        '[ "$2" = 1 ] && { touch ready; exec sleep 60; }\nexit 0\n'
     )
     runner.chmod(0o755)
     job = training(tmp_path, directory=str(tmp_path), environment={})

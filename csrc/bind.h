@@ -40,5 +40,6 @@ void bind_topk_chunks(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_sparse_convolution(nb::module_& m);
 void bind_federation(nb::module_& m);
+void bind_queue_futures(nb::module_& m);
 
 }  // namespace paceline

@@ -20,4 +20,5 @@ NB_MODULE(_native, m) {
     paceline::bind_optimizers(m);
     paceline::bind_sparse_convolution(m);
     paceline::bind_federation(m);
+    paceline::bind_queue_futures(m);
 }

@@ -57,6 +57,7 @@ PAGES = (
     "docs/questions.md",
     "docs/scripts.md",
     "docs/scheduling.md",
+    "docs/start.md",
     "docs/market.md",
     "docs/domain-adaptation.md",
     "docs/slim.md",

@@ -1,7 +1,8 @@
 """Predict how fast a distributed training job will run before the hardware exists, then make it run that fast.
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
-Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``diagnose``, ``schedule``, ``train``, ``slim``; for your own script
+Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``diagnose``, ``schedule``,
+``schedule_start``, ``train``, ``slim``; for your own script
 ``attach``, ``attach_local``; optimizers ``LARS``, ``LAMB``, ``Muon``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
 ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from paceline.hardware import Cluster
     from paceline.prediction import Prediction, Predictor
     from paceline.record import RunRecord
+    from paceline.scheduling.starts.verb import schedule_start
     from paceline.scheduling.verb import schedule
     from paceline.slimming.slim import slim
     from paceline.strategy import GradientExchange, Parallelism, Strategy
@@ -62,6 +64,7 @@ _HOME = {
     "plan": "paceline.verbs",
     "predict": "paceline.verbs",
     "schedule": "paceline.scheduling.verb",
+    "schedule_start": "paceline.scheduling.starts.verb",
     "slim": "paceline.slimming.slim",
     "train": "paceline.training.runs.train",
     "whatif": "paceline.verbs",
@@ -95,6 +98,7 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "plan",
     "predict",
     "schedule",
+    "schedule_start",
     "slim",
     "train",
     "whatif",

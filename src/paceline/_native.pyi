@@ -133,3 +133,29 @@ class Federation:
     def lent(self) -> Any: ...
     def borrowed(self) -> Any: ...
     def runs(self) -> tuple[Any, Any, Any, Any]: ...
+
+# queue_futures.cpp
+def queue_futures(
+    free: Any,
+    pool_bounds: Any,
+    pools: Any,
+    shape_devices: Any,
+    shape_nodes: Any,
+    shape_of: Any,
+    limit: Any,
+    ran: Any,
+    priority: Any,
+    submit: Any,
+    held_bounds: Any,
+    held_nodes: Any,
+    held_counts: Any,
+    waiting: Any,
+    lengths: Any,
+    arrival_bounds: Any,
+    arrivals: Any,
+    arrives: Any,
+    targets: Any,
+    depth: int,
+    farthest: float,
+    starts: Any,
+) -> None: ...

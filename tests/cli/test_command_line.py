@@ -98,6 +98,7 @@ COMMANDS = {
     " --namespace --context --round --restart --state"
     " --stop-early --report"
     " --why --brief --json --help",
+    "schedule start": "QUEUE --job --new --history --nodes --cluster --at --futures --seed --why --brief --json --help",
     "schedule why": "DIR JOB --policy --brief --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
     "slim": f"{SLIM} --brief --why --json --help",
@@ -112,7 +113,7 @@ COMMANDS = {
     "workload": "--help",
     "workload list": "WORD --group --brief --why --json --help",
     "workload show": "WORKLOAD --seq-len --args --input --lora --brief --why --json --help",
-    "serve": "--host --schedule --port --json --help",
+    "serve": "--host --schedule --queue --history --nodes --cluster --port --json --help",
     "report": "DIR --brief --json --help",
     "bench": "--help",
     "bench codec": "--size --codec --backend --threads --brief --json --help",

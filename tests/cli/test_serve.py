@@ -21,7 +21,7 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_address_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
-    def run(host: str, port: int, say: object, schedule: object) -> None:
+    def run(host: str, port: int, say: object, schedule: object, queue: object) -> None:
         assert callable(say) and (host, port) == ("127.0.0.1", 7223)
         asked.append(schedule)
         say("http://127.0.0.1:7223/")

@@ -111,7 +111,7 @@ try:
     uncoded = training_run(parse(build_parser(), "train --model lenet5 --data digits --compression uncoded".split())).model
 except UserError as error:
     uncoded = error.message
-empty = {"chosen": {}, "folded": {}, "answer": "", "status": "", "problem": "", "wrong": "", "has_schedule": False}
+empty = {"chosen": {}, "folded": {}, **dict.fromkeys(("answer", "status", "problem", "wrong", "has_schedule", "has_queue"), "")}
 page = {**empty, "controls": controls()}
 plans = [exchange_plan(lenet, strategy, cluster.places) for strategy in (usual, usual.changed(flux_depth=3))]
 print(json.dumps({

@@ -77,7 +77,7 @@ def test_a_control_reads_values_as_its_declaration_says(
 
 
 def around(shown: Any) -> dict[str, Any]:
-    empty = dict.fromkeys(("answer", "status", "problem", "wrong", "has_schedule"), "")
+    empty = dict.fromkeys(("answer", "status", "problem", "wrong", "has_schedule", "has_queue"), "")
     return {**empty, "controls": shown, "folded": {}, "chosen": {}}
 
 

@@ -25,6 +25,7 @@ from paceline.serve.controls import controls, folded
 from paceline.serve.guard import Guard
 from paceline.serve.hosts import LOOPBACK
 from paceline.serve.live import LiveSchedule
+from paceline.serve.live_queue import LiveQueue
 from paceline.serve.network_text import stated
 from paceline.serve.question import Question, question
 from paceline.serve.selection import ControlError, Selection, selection, start
@@ -42,17 +43,20 @@ _NAME = re.compile("`([a-z_]+)`")
 """Argument of Python in a message."""
 
 
-def application(hosts: Collection[str] = LOOPBACK, token: str = "", schedule: Path | None = None) -> Guard:
+def application(
+    hosts: Collection[str] = LOOPBACK, token: str = "", schedule: Path | None = None, queue: LiveQueue | None = None
+) -> Guard:
     """Return the page as an ASGI application. ``hosts`` and ``token``: as for ``Guard``.
 
     Args:
-        schedule: journal of a live schedule, which gets a separate page.
+        schedule: journal of a live schedule, which gets a separate page. ``queue``: a live queue, which gets another.
     """
-    site, live = _Site(schedule is not None), LiveSchedule(schedule)
+    site, live = _Site(schedule is not None, queue is not None), LiveSchedule(schedule)
     routes = [
         Route("/", site.page),
         Route("/schedule", live.page),
         Route("/schedule/now", live.now),
+        *(queue or LiveQueue(None)).routes(),
         Route("/schedule.js", _static(filled("serve/schedule.js", {}), "text/javascript")),
         Route("/answer", site.answer),
         Route("/search", site.search),
@@ -75,8 +79,8 @@ class Answer(NamedTuple):
 class _Site:
     """State of the page while the server runs: configurations, and the last answers."""
 
-    def __init__(self, has_schedule: bool) -> None:
-        self._has_schedule = has_schedule
+    def __init__(self, has_schedule: bool, has_queue: bool) -> None:
+        self._has_schedule, self._has_queue = has_schedule, has_queue
         self._configurations = Configurations()
         self._answer = lru_cache(KEPT)(self._answered)
         self._searches = search.Searches(self._searched)
@@ -136,6 +140,7 @@ class _Site:
             "problem": problem,
             "wrong": wrong,
             "has_schedule": self._has_schedule,
+            "has_queue": self._has_queue,
         }
         return HTMLResponse(filled("serve/page.html.j2", context), code)
 

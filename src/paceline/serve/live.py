@@ -27,7 +27,8 @@ class LiveSchedule:
     async def page(self, request: Request) -> Response:
         """Return the whole page. Without a script the browser reloads it every ten seconds."""
         content, code = await run_in_threadpool(self._current_state)
-        return HTMLResponse(filled("serve/schedule.html.j2", {"content": content, "place": self._path or "nowhere"}), code)
+        context = {"content": content, "place": self._path or "nowhere", "title": "Live schedule", "again": "schedule/now"}
+        return HTMLResponse(filled("serve/schedule.html.j2", context), code)
 
     async def now(self, request: Request) -> Response:
         """Return the changing part of the page."""

@@ -35,7 +35,7 @@
   async function refresh() {
     if (paused || document.hidden || busy()) { return; }
     try {
-      const reply = await fetch("schedule/now");
+      const reply = await fetch(live.dataset.again);
       const html = await reply.text();
       if (!paused && !busy()) { show(html); }
     } catch (error) {

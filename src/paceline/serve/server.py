@@ -7,13 +7,18 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from secrets import token_urlsafe
+from typing import TYPE_CHECKING
 
 from paceline.errors import UserError
 from paceline.serve.hosts import LOOPBACK, is_loopback
 
+if TYPE_CHECKING:
+    from paceline.scheduling.starts.start_answer import StartAnswer
+
 PORT = 7223
 """Default port: ``PACE`` on the keys of a telephone."""
 ANY = ("0.0.0.0", "::")
+AskedQueue = tuple[Callable[[], "StartAnswer"], str]
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -46,12 +51,15 @@ def address(host: str, port: int, token: str = "") -> str:
     return f"http://{name}:{port}/{f'{token}/' if token else ''}"
 
 
-def run(host: str, port: int, say: Callable[[str], None], schedule: Path | None = None) -> None:
+def run(
+    host: str, port: int, say: Callable[[str], None], schedule: Path | None = None, queue: AskedQueue | None = None
+) -> None:
     """Serve the page until a signal ends it.
 
     Args:
         say: receives the address when the page is available.
         schedule: journal of a live schedule, which is shown at ``schedule`` below the address.
+        queue: forecast of a live queue and its name, which is shown at ``queue``, and at ``metrics`` for Prometheus.
 
     On addresses that other machines reach, every request needs the token in its path. Raises UserError.
     """
@@ -59,6 +67,7 @@ def run(host: str, port: int, say: Callable[[str], None], schedule: Path | None 
         import uvicorn
 
         from paceline.serve.app import application
+        from paceline.serve.live_queue import LiveQueue
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("uvicorn", "starlette"):
             raise
@@ -69,7 +78,7 @@ def run(host: str, port: int, say: Callable[[str], None], schedule: Path | None 
     names = LOOPBACK | ({host} if local else {host.casefold(), shown.casefold(), *_own_addresses()})
     with closing(bound(host, port)) as listening:
         config = uvicorn.Config(
-            application(names, token, schedule),
+            application(names, token, schedule, LiveQueue(*queue) if queue else None),
             log_level="error",
             access_log=False,
             server_header=False,

@@ -13,6 +13,7 @@ from paceline.cli.arguments.schedule_arguments import add_cluster_of_jobs, scena
 from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.cli.schedule_live import STATE, add_live
+from paceline.cli.schedule_start import add_start
 from paceline.errors import UserError, known_name
 from paceline.rundir import RunDir
 
@@ -48,6 +49,8 @@ def add(parser: Parser) -> None:
     _add_out(compare)
 
     add_live(action("live", "run jobs for real under a policy: on this machine, on Slurm, on Ray"))
+
+    add_start(action("start", "when the waiting jobs of a live queue start and end"))
 
     why = action("why", "why a job waited, and why it got its devices")
     why.runs(_why, WHY, shapes=BRIEF)

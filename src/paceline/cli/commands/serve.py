@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from paceline.cli.parser import Answer, Parser
+from paceline.cli.schedule_start import queue_asker
 from paceline.reporting.text.screen import Screen
 from paceline.serve.server import PORT, run
 
@@ -19,6 +20,11 @@ def add(parser: Parser) -> None:
     host = "the address to listen on (default 127.0.0.1: this machine alone; beyond it a token in the address is needed)"
     parser.add_argument("--host", metavar="H", default="127.0.0.1", help=host)
     parser.add_argument("--schedule", metavar="DIR", default="", help="also show the live schedule whose state is in DIR")
+    queue = "also show when the jobs of a live queue start, at /queue and /metrics: as for paceline schedule start"
+    parser.add_argument("--queue", metavar="QUEUE", default="", help=queue)
+    parser.add_argument("--history", metavar="FILE", default="", help="with --queue: jobs that ended")
+    parser.add_argument("--nodes", metavar="FILE", default="", help="with --queue: the nodes, as sinfo printed them")
+    parser.add_argument("--cluster", metavar="C", default="", help="with --queue: the nodes in words")
     parser.add_argument("--port", metavar="N", type=int, default=PORT, help=f"default {PORT}; 0 takes a free one")
 
 
@@ -26,12 +32,14 @@ def _serve(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.live.view import journal_path
 
     schedule = journal_path(o.schedule) if o.schedule else None
+    queue = (queue_asker(o), o.queue) if o.queue else None
     addresses: list[str] = []
 
     def say(address: str) -> None:
         addresses.append(address)
         live = f"\nLive schedule: {address}schedule" if schedule else ""
-        print(f"Paceline: {address}{live}\nCtrl-C ends it.", flush=True)
+        shown = f"\nLive queue: {address}queue (metric: {address}metrics)" if queue else ""
+        print(f"Paceline: {address}{live}{shown}\nCtrl-C ends it.", flush=True)
 
-    run(o.host, o.port, say, schedule)
+    run(o.host, o.port, say, schedule, queue)
     return {"address": addresses[0]}, Screen.plain("stopped")

@@ -1,0 +1,142 @@
+"""``paceline schedule start``: when the waiting jobs of a live queue start and end."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.cli.guide.sections import common
+from paceline.cli.parser import Answer, Parser
+from paceline.errors import UserError
+
+if TYPE_CHECKING:
+    from paceline.scheduling.starts.lengths import LengthDistribution
+    from paceline.scheduling.starts.start_answer import StartAnswer
+    from paceline.scheduling.traces.record import LoggedJob
+
+EXAMPLE = """example:
+  paceline schedule start examples/queue/squeue.txt --nodes examples/queue/sinfo.txt --history examples/queue/sacct.txt"""
+MOST_PREDICTED = 40
+"""Most distinct command lines that are predicted."""
+_AMOUNTS = ("--samples", "--tokens", "--epochs", "--target")
+_STARTERS = ("torchrun", "accelerate", "deepspeed", "python", "paceline ask")
+
+
+def add_start(start: Parser) -> None:
+    """Add the arguments of ``paceline schedule start``."""
+    start.runs(_start, EXAMPLE)
+    queue = "what squeue, kubectl get workloads -o yaml or ray job list printed; - (standard input); slurm, kueue or ray (ask)"
+    start.add_argument("queue", metavar="QUEUE", help=queue)
+    common(start.add_argument("--job", metavar="NAME", default="", help="one job: why it waits, and what would start sooner"))
+    new = "a job that you think of: '8 A100 for llama-3-8b 1B tokens', '2x8 A100 for 3h, limit 12h, queue gpu'"
+    common(start.add_argument("--new", metavar="TEXT", default="", help=new))
+    history = "jobs that ended: what sacct -a -X -P printed; lengths and arrivals follow from them"
+    common(start.add_argument("--history", metavar="FILE", default="", help=history))
+    nodes = "what sinfo -N -o '%%N|%%P|%%G|%%c|%%T', scontrol show node or kubectl get nodes -o yaml printed"
+    common(start.add_argument("--nodes", metavar="FILE", default="", help=nodes))
+    common(start.add_argument("--cluster", metavar="C", default="", help="the nodes in words: 16x8xA100 + 4x4xV100"))
+    start.add_argument("--at", metavar="TIME", default="", help="when the queue was printed (default: as it says)")
+    start.add_argument("--futures", metavar="N", type=int, default=64, help="simulated futures (default 64)")
+    start.add_argument("--seed", metavar="N", type=int, default=0, help="of the draws (default 0)")
+
+
+def _start(o: argparse.Namespace) -> Answer:
+    from paceline.reporting.text.start_text import start_screen
+    from paceline.scheduling.starts.verb import schedule_start
+
+    answer = schedule_start(
+        o.queue,
+        job=o.job,
+        new=o.new,
+        history=o.history,
+        nodes=o.nodes,
+        cluster=o.cluster,
+        now_s=moment(o.at) if o.at else None,
+        futures=o.futures,
+        seed=o.seed,
+        predict=CommandLengths(),
+        stdin=sys.stdin.read,
+    )
+    return answer.to_json(), start_screen(answer)
+
+
+def queue_asker(o: argparse.Namespace) -> Callable[[], StartAnswer]:
+    """Return a function that forecasts a live queue at present, for a server. Raises UserError for one that cannot be read."""
+    from paceline.scheduling.starts.verb import schedule_start
+
+    lengths = CommandLengths()
+
+    def ask() -> StartAnswer:
+        return schedule_start(o.queue, history=o.history, nodes=o.nodes, cluster=o.cluster, predict=lengths)
+
+    if o.queue == "-":
+        raise UserError("--queue - is read once", "give a file, slurm, kueue or ray")
+    ask()
+    return ask
+
+
+def moment(text: str) -> float:
+    """Return the seconds since 1970 of a time such as ``2026-11-01T09:00``. Raises UserError."""
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise UserError(f"at {text!r}", "give a time such as 2026-11-01T09:00") from None
+
+
+class CommandLengths:
+    """Length of jobs from their command lines, as ``paceline ask`` predicts it. The same command is predicted once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[object, ...], LengthDistribution | None] = {}
+
+    def __call__(self, job: LoggedJob) -> LengthDistribution | None:
+        """Return the length of a job; None if its command states no known network, no amount, or its device is unknown."""
+        key = (job.command, job.devices, job.nodes, job.device_types)
+        if key not in self._found:
+            tried = sum(1 for _ in self._found)
+            self._found[key] = self._predicted(job) if tried < MOST_PREDICTED else None
+        return self._found[key]
+
+    def _predicted(self, job: LoggedJob) -> LengthDistribution | None:
+        if len(job.device_types) != 1:
+            return None
+        per_node = f"{job.nodes}x{job.devices // job.nodes}" if job.nodes > 1 else f"{job.devices}"
+        machines = ["--on", f"{per_node} {job.device_types[0]}", "--json"]
+        words = job.command.split()
+        if len(words) == 3 and words[1] in ("--tokens", "--samples"):
+            return _asked(["ask", *words, *machines])
+        if not any(starter in job.command for starter in _STARTERS):
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "job.sh"
+            script.write_text(f"{job.command}\n")
+            return _asked(["ask", "--from", str(script), *machines])
+
+
+def _asked(words: list[str]) -> LengthDistribution | None:
+    """Return the length that ``paceline ask`` tells; None if it does not fit or if no amount is stated."""
+    from paceline.cli.command_line import main
+    from paceline.scheduling.starts.predicted_length import from_range
+
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        main(words)
+    try:
+        data = json.loads(out.getvalue())
+    except ValueError:
+        return None
+    if not isinstance(data, dict) or not any(word in data.get("deeper", "") for word in _AMOUNTS):
+        return None
+    choice = data["choice"] if data.get("fits") else data.get("otherwise")
+    if not choice:
+        return None
+    return from_range(choice["time_low_s"], choice["time_s"], choice["time_high_s"])

@@ -1,0 +1,62 @@
+"""Page of a live queue: when each waiting job starts and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paceline.reporting.pages.answer_page import Page, Section
+from paceline.reporting.text.start_text import range_text, when_text
+from paceline.reporting.values import clean, count
+from paceline.scheduling.starts.start_answer import StartAnswer
+from paceline.scheduling.starts.wait_reasons import reason_text
+
+MOST = 200
+"""Jobs of the table."""
+_HEADS = ("job", "owner", "queue", "devices", "starts", "80 % range", "ends", "why")
+
+
+def queue_page(answer: StartAnswer) -> Page:
+    """Return the page of a queue's forecast."""
+    queue = answer.queue
+    held = sum(job.devices for job in queue.running)
+    page = Page("live queue", f"{count(len(queue.waiting), 'job')} waiting", _subtitle(answer), list(_findings(answer)))
+    page.card("running", f"{len(queue.running)}", f"{held} of {count(queue.nodes.total, 'device')} held")
+    page.card("waiting", f"{len(queue.waiting)}", f"{sum(job.devices for job in queue.waiting)} devices asked for")
+    last = max(answer.jobs, key=lambda job: job.start(), default=None)
+    if last is not None:
+        page.card("last start", when_text(last), clean(last.job.name, 24))
+    rows = [
+        [
+            clean(each.job.name, 24),
+            clean(each.job.user, 16),
+            clean(each.job.queue, 16),
+            str(each.job.devices),
+            when_text(each),
+            range_text(each),
+            range_text(each, end=True),
+            clean(" ".join(answer.reasons.get(each.job.name, ())), 300),
+        ]
+        for each in answer.jobs[:MOST]
+    ]
+    text = "" if len(answer.jobs) <= MOST else f"The first {MOST} of {len(answer.jobs):,}."
+    page.sections.append(Section("Waiting jobs", text, heads=_HEADS, rows=rows))
+    if queue.held:
+        rows = [[clean(job.name, 24), clean(job.user, 16), clean(reason_text(job), 200)] for job in queue.held[:MOST]]
+        page.sections.append(Section("Not up to the scheduler", heads=("job", "owner", "why"), rows=rows))
+    return page
+
+
+def queue_status(answer: StartAnswer) -> str:
+    """Summarize the page in one line for screen readers."""
+    return f"{len(answer.queue.waiting)} waiting, {len(answer.queue.running)} running"
+
+
+def _subtitle(answer: StartAnswer) -> str:
+    at = answer.moment(0.0).replace("T", " ")
+    printed = f", printed {at}" if at else ""
+    return f"under {answer.queue.scheduler.capitalize()}{printed}; {answer.futures} futures"
+
+
+def _findings(answer: StartAnswer) -> Iterator[str]:
+    for note in answer.notes:
+        yield clean(note, 300)

@@ -1,0 +1,135 @@
+"""Screen of ``paceline schedule start``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
+from paceline.reporting.values import clean, count
+from paceline.scheduling.starts.forecast import HIGH, LOW, StartForecast
+from paceline.scheduling.starts.sooner import Sooner
+from paceline.scheduling.starts.start_answer import StartAnswer
+from paceline.scheduling.starts.wait_reasons import reason_text
+from paceline.units import format_seconds
+
+MOST = 20
+"""Jobs of the table; ``--json`` has all."""
+NEVER = "not foreseen"
+
+
+def start_screen(answer: StartAnswer) -> Screen:
+    """Return the screen of a queue's forecast, or of one job's."""
+    queue = answer.queue
+    title = f"{count(len(queue.waiting), 'job')} wait and {len(queue.running)} run on {count(queue.nodes.total, 'device')}"
+    title += f" under {queue.scheduler.capitalize()}" + (
+        f", {answer.moment(0.0).replace('T', ' ')}" if answer.moment(0.0) else ""
+    )
+    blocks = list(_one(answer)) if answer.asked and answer.jobs else list(_table(answer))
+    first = answer.jobs[0] if answer.jobs else None
+    brief = f"{clean(first.job.name, 40)} starts {when_text(first)}, {range_text(first)}" if first else "no job waits"
+    why = [
+        Pair("futures", f"{answer.futures}, seed {answer.seed}, {answer.seconds:.1f} s"),
+        *map(item, answer.notes),
+        GAP,
+        *_WHY,
+    ]
+    return Screen(
+        title=title, answer=(*blocks, *_held(answer)), brief=brief, why=tuple(why), why_holds="what the forecast assumes"
+    )
+
+
+_WHY: tuple[Block, ...] = (
+    heading("How it is computed"),
+    item("Each future draws the length of every job, given how long it has run, and jobs still to come from the history."),
+    item("Slurm: by priority, then submission; a later job starts where it delays no reservation, by the stated limits."),
+    item("Kueue and Ray: by priority, then submission; whatever fits the quota or the devices starts."),
+    item("Fair share, preemption, limits of accounts, failing nodes and reservations of administrators are not simulated."),
+)
+
+
+def _one(answer: StartAnswer) -> Iterator[Block]:
+    """Yield the answer for one job."""
+    forecast = answer.jobs[0]
+    at, until = answer.moment(forecast.start()), answer.moment(forecast.end())
+    yield Pair("starts", f"{when_text(forecast)} ({range_text(forecast)}){_at(at)}")
+    yield Pair("ends", f"{_in(forecast.end())} ({range_text(forecast, end=True)}){_at(until)}")
+    length = format_seconds(float(sorted(forecast.length_s.tolist())[len(forecast.length_s) // 2]))
+    limit = f", limit {format_seconds(forecast.job.limit_s)}" if forecast.job.limit_s else ""
+    yield Pair("length", f"{length}, from {forecast.source}{limit}")
+    yield GAP
+    yield heading("Why it waits")
+    for sentence in answer.reasons.get(forecast.job.name, ()):
+        yield item(clean(sentence, 300))
+    if answer.sooner:
+        yield GAP
+        yield heading("It would start sooner with")
+        rows = [_sooner(each) for each in answer.sooner]
+        yield Table(("change", "starts", "80 % range", "ends"), rows, frozenset({0}), [each.remark for each in answer.sooner])
+
+
+def _sooner(each: Sooner) -> tuple[str, str, str, str]:
+    return each.change, when_text(each.forecast), range_text(each.forecast), _in(each.forecast.end())
+
+
+def _table(answer: StartAnswer) -> Iterator[Block]:
+    if not answer.jobs:
+        yield Paragraph("No job waits for devices.")
+        return
+    rows = [
+        (
+            clean(forecast.job.name, 24),
+            clean(forecast.job.user, 16),
+            str(forecast.job.devices),
+            when_text(forecast),
+            range_text(forecast),
+            _in(forecast.end()),
+        )
+        for forecast in answer.jobs[:MOST]
+    ]
+    yield Table(("job", "owner", "devices", "starts", "80 % range", "ends"), rows, frozenset({0, 1}))
+    if len(answer.jobs) > MOST:
+        yield Paragraph(f"{len(answer.jobs) - MOST:,} more jobs: --json, or --job NAME for one with its reasons.")
+    else:
+        yield Paragraph("--job NAME: why one waits, and what would start sooner.")
+
+
+def _held(answer: StartAnswer) -> Iterator[Block]:
+    held = answer.queue.held
+    if not held:
+        return
+    yield GAP
+    yield heading(f"{count(len(held), 'job')} not up to the scheduler")
+    for job in held[:5]:
+        yield item(f"{clean(job.name, 40)}: {reason_text(job) or 'its begin time is later'}")
+    if len(held) > 5:
+        yield item(f"and {len(held) - 5:,} more")
+
+
+def range_text(forecast: StartForecast, end: bool = False) -> str:
+    """Return the 80 % range of a start or an end."""
+    low, high = (forecast.end(share) if end else forecast.start(share) for share in (LOW, HIGH))
+    if not math.isfinite(low):
+        return NEVER
+    if high < 1:
+        return "now"
+    last = format_seconds(high) if math.isfinite(high) else "later than foreseen"
+    return f"{_short(low)} to {last}"
+
+
+def _short(value: float) -> str:
+    return "now" if value < 1 else format_seconds(value)
+
+
+def when_text(forecast: StartForecast) -> str:
+    """Return the median start in words."""
+    start = forecast.start()
+    return "now" if start < 1 else _in(start)
+
+
+def _in(value: float) -> str:
+    return f"in {format_seconds(value)}" if math.isfinite(value) else NEVER
+
+
+def _at(moment: str) -> str:
+    return f", about {moment.replace('T', ' ')[:16]}" if moment else ""

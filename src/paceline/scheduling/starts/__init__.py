@@ -1,0 +1,1 @@
+"""Forecast of the start of each job that waits in a live queue."""

@@ -1,0 +1,304 @@
+"""Start and end of each waiting job, from many futures of the queue under its scheduler's rule.
+
+A future draws the length of each job from its distribution, given how long it has run, and the jobs still to come from the
+history. Draws are stratified, and correlated between jobs of one owner and between all jobs: the sum of many lengths is less
+certain than independent lengths would be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.scheduling.starts.arrivals import Arrivals
+from paceline.scheduling.starts.backfill import UNLIMITED_S, Shape, ShapeOnNodes
+from paceline.scheduling.starts.future import JobTable, starts_of_many
+from paceline.scheduling.starts.lengths import LengthDistribution, LengthModel
+from paceline.scheduling.starts.waiting_queue import QueueNodes, WaitingQueue, guessed_placements, start_order
+from paceline.scheduling.traces.record import LoggedJob
+
+FUTURES = 64
+"""Futures of a forecast."""
+FEW_FUTURES = 8
+"""Futures that tell how far ahead jobs to come matter."""
+LOW, HIGH = 0.1, 0.9
+"""Probabilities at the ends of the 80 % range."""
+DEPTH = 16
+"""Number of waiting jobs for which nodes are reserved in a future. Slurm's 500 take 20 times longer."""
+DEPTH_OF_DEVICES = 500
+"""The same if no job names nodes, so that devices of one type are equal: Slurm's default ``bf_max_job_test``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastOptions:
+    """Choices of a forecast.
+
+    Attributes:
+        futures: number of simulated futures. ``seed``: seed of their draws.
+        arrivals: whether jobs still to come are drawn from the history.
+        depth: number of waiting jobs for which devices are reserved; 0: ``DEPTH``, or ``DEPTH_OF_DEVICES`` if no job names
+            nodes.
+        lengths: ``model``, or ``limits``: every job runs to its limit, as Slurm expects.
+    """
+
+    futures: int = FUTURES
+    seed: int = 0
+    arrivals: bool = True
+    depth: int = 0
+    lengths: str = "model"
+
+
+@dataclass(frozen=True)
+class StartForecast:
+    """Forecast of one waiting job, in seconds after the present.
+
+    Attributes:
+        start_s: start in each future; inf: later than the simulation looks. ``length_s``: length of its run in each.
+        source: what its length is from.
+    """
+
+    job: LoggedJob
+    start_s: Array
+    length_s: Array
+    source: str = ""
+
+    def start(self, share: float = 0.5) -> float:
+        """Return the start that it precedes with a probability."""
+        return _quantile(self.start_s, share)
+
+    def end(self, share: float = 0.5) -> float:
+        """Return the end that it precedes with a probability."""
+        return _quantile(self.start_s + self.length_s, share)
+
+
+@dataclass(frozen=True)
+class QueueForecast:
+    """Forecasts of all waiting jobs of a queue, the next one first."""
+
+    queue: WaitingQueue
+    jobs: tuple[StartForecast, ...]
+    options: ForecastOptions
+    notes: tuple[str, ...] = ()
+
+    def of(self, name: str) -> StartForecast:
+        """Return the forecast of a job by its name."""
+        return next(forecast for forecast in self.jobs if forecast.job.name == name)
+
+
+class Forecaster:
+    """Queue with the lengths of its jobs, which forecasts it and variants of it on the same draws.
+
+    Args:
+        predicted: length of a job from its command line, by name.
+    """
+
+    def __init__(
+        self,
+        queue: WaitingQueue,
+        options: ForecastOptions | None = None,
+        model: LengthModel | None = None,
+        predicted: Mapping[str, LengthDistribution] | None = None,
+    ) -> None:
+        self.options = options or ForecastOptions()
+        self.by_node = any(job.nodes and job.devices > 1 for job in (*queue.running, *queue.waiting))
+        self.queue = queue if self.by_node else replace(queue, nodes=queue.nodes.joined())
+        self.model = model or LengthModel.of(queue.history, queue.running)
+        self.predicted = predicted or {}
+        past = (*queue.history, *queue.running, *queue.waiting)
+        past = (*queue.history, *queue.running, *queue.waiting)
+        self.arrivals = Arrivals.of(past if self.options.arrivals else (), queue.now_s)
+        self._placements = guessed_placements(self.queue.nodes, queue.running)
+        self._lengths: dict[str, Array] = {}
+        self._factors = _Factors(self.options)
+        self._coming, self._past = self._jobs_to_come()
+
+    def forecast(self, targets: Sequence[LoggedJob] = (), queue: WaitingQueue | None = None) -> QueueForecast:
+        """Return the forecasts of waiting jobs; of all of them without ``targets``.
+
+        Args:
+            queue: variant of the queue with other waiting jobs.
+        """
+        chosen = self.queue if queue is None else replace(queue, nodes=self.queue.nodes)
+        return self._forecast(targets, chosen, self.options.futures)
+
+    def _forecast(self, targets: Sequence[LoggedJob], chosen: WaitingQueue, futures: int) -> QueueForecast:
+        """Return the forecasts from the first ones of the futures."""
+        asked = [job.name for job in targets or chosen.waiting]
+        names = {job.name: index for index, job in enumerate(chosen.waiting, start=len(chosen.running))}
+        rows = [names[name] for name in asked]
+        jobs = [*chosen.running, *chosen.waiting, *self._past]
+        lengths = np.column_stack([self._drawn(job)[:futures] for job in jobs])
+        present = len(chosen.running) + len(chosen.waiting)
+        coming = [(moments, rows + present) for moments, rows in self._coming[:futures]]
+        starts = starts_of_many(self._table(chosen, jobs), lengths, coming, rows)
+        forecasts = tuple(
+            StartForecast(jobs[row], starts[:, at], lengths[:, row], self.distribution(jobs[row]).source)
+            for at, row in enumerate(rows)
+        )
+        return QueueForecast(chosen, forecasts, self.options, self.notes())
+
+    def _jobs_to_come(self) -> tuple[list[tuple[Array, Ints]], list[LoggedJob]]:
+        """Return arrivals and rows of the jobs to come in each future, and these jobs.
+
+        None comes after twice the time at which, without any, all waiting jobs have started in each of a few futures.
+        """
+        none = [(np.zeros(0), np.zeros(0, np.int64)) for _ in range(self.options.futures)]
+        if not self.arrivals or not self.queue.waiting:
+            return none, []
+        self._coming, self._past = none, []
+        starts = np.concatenate([found.start_s for found in self._forecast((), self.queue, FEW_FUTURES).jobs])
+        horizon_s = 2 * float(starts[np.isfinite(starts)].max(initial=3600.0))
+        drawn = self.arrivals.draw(self.options.futures, self.options.seed, horizon_s)
+        used, rows = np.unique(np.concatenate([rows for _, rows in drawn]), return_inverse=True)
+        ends = np.cumsum([len(moments) for moments, _ in drawn])
+        parts = np.split(rows, ends[:-1])
+        coming = [(moments, part.astype(np.int64)) for (moments, _), part in zip(drawn, parts, strict=True)]
+        return coming, [replace(self.arrivals.jobs[row], submit_s=self.queue.now_s) for row in used.tolist()]
+
+    def variant(self, job: LoggedJob, changed: LoggedJob, length: LengthDistribution) -> StartForecast:
+        """Return the forecast of a waiting job with other properties, on the same draws.
+
+        Args:
+            length: length of the changed job.
+        """
+        self._lengths[_key(changed)] = length.capped(changed.limit_s).quantile(self._factors.shares(job, self.model))
+        waiting = [other for other in self.queue.waiting if other.name != job.name]
+        queue = replace(self.queue, waiting=tuple(sorted((*waiting, changed), key=start_order)))
+        return self.forecast([changed], queue).jobs[0]
+
+    def distribution(self, job: LoggedJob) -> LengthDistribution:
+        """Return the distribution of a job's whole length."""
+        if self.options.lengths == "limits":
+            limit_s = job.limit_s or UNLIMITED_S
+            return LengthDistribution(np.array([limit_s]), np.ones(1), "its limit")
+        return self.model.distribution(job, self.predicted.get(job.name))
+
+    def expected_left(self, job: LoggedJob) -> float:
+        """Return the median of the seconds that a running job still runs."""
+        elapsed = max(job.run_s, 0.0)
+        return max(float(np.median(self._drawn(job))) - elapsed, 0.0)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return sentences on what the forecast assumes."""
+        found = list(self.queue.notes)
+        if not self.queue.history:
+            found.append("No history of ended jobs was given: lengths follow from limits and published ratios alone.")
+        if self.options.arrivals and not self.arrivals:
+            found.append("The history is too short to draw the jobs still to come: none come.")
+        return tuple(found)
+
+    def _drawn(self, job: LoggedJob) -> Array:
+        """Return the length of a job in each future. A job to come that ended when it came before has the same length again."""
+        if job.state == "ended":
+            return np.full(self.options.futures, job.run_s)
+        key = _key(job)
+        if key not in self._lengths:
+            found = self.distribution(job)
+            elapsed = job.run_s if job.state == "running" and job.run_s > 0 else 0.0
+            if elapsed:
+                found = found.after(elapsed, job.limit_s).capped(max(job.limit_s, elapsed + 60.0) if job.limit_s else 0.0)
+            self._lengths[key] = found.quantile(self._factors.shares(job, self.model))
+        return self._lengths[key]
+
+    def _depth(self) -> int:
+        """Return the number of waiting jobs for which devices are reserved. Kueue and Ray reserve none: what fits starts."""
+        if self.queue.scheduler != "slurm":
+            return 0
+        return self.options.depth or (DEPTH if self.by_node else DEPTH_OF_DEVICES)
+
+    def _table(self, queue: WaitingQueue, jobs: Sequence[LoggedJob]) -> JobTable:
+        free = queue.nodes.devices.copy()
+        for placement in self._placements:
+            for node, count in placement:
+                free[node] -= count
+        free = np.maximum(free, 0)
+        shapes: dict[Shape, int] = {}
+        pools: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
+        shape_of = []
+        for job in jobs:
+            key = (job.queue, job.device_types)
+            if key not in pools:
+                pools[key] = queue.nodes.pool(job)
+            shape_of.append(shapes.setdefault(_fitting_shape(job, pools[key], queue.nodes), len(shapes)))
+        return JobTable(
+            free=free,
+            shapes=tuple(map(ShapeOnNodes, shapes)),
+            shape_of=tuple(shape_of),
+            limit_s=tuple(job.limit_s or UNLIMITED_S for job in jobs),
+            ran_s=tuple(job.run_s if job.state == "running" and job.run_s > 0 else 0.0 for job in jobs),
+            held=tuple(self._placements[index] if index < len(queue.running) else () for index in range(len(jobs))),
+            priority=tuple(-start_order(job)[0] for job in jobs),
+            submit_s=tuple(start_order(job)[1] - queue.now_s for job in jobs),
+            waiting=tuple(range(len(queue.running), len(queue.running) + len(queue.waiting))),
+            depth=self._depth(),
+        )
+
+
+def _key(job: LoggedJob) -> str:
+    """Return the key of a job's drawn lengths."""
+    return f"{job.name}|{job.devices}|{job.limit_s}|{job.device_types}"
+
+
+def _fitting_shape(job: LoggedJob, pool: tuple[int, ...], nodes: QueueNodes) -> Shape:
+    """Return the shape of a job, whose devices are of one type. Stated nodes that could never hold it are ignored."""
+    count = max(job.devices, 1)
+    if job.nodes and count >= job.nodes:
+        per_node = -(-count // job.nodes)
+        if sum(int(nodes.devices[node]) >= per_node for node in pool) >= job.nodes:
+            return Shape(pool, count, job.nodes)
+    if len({nodes.types[node] for node in pool}) > 1:
+        return Shape(
+            pool, count, next(number for number in range(1, count + 1) if _holds(nodes, pool, -(-count // number), number))
+        )
+    return Shape(pool, count)
+
+
+def _holds(nodes: QueueNodes, pool: tuple[int, ...], per_node: int, number: int) -> bool:
+    """Return whether enough nodes of one type have that many devices; True for one device, which ends a search."""
+    kinds = [nodes.types[node] for node in pool if nodes.devices[node] >= per_node]
+    return per_node == 1 or any(kinds.count(kind) >= number for kind in set(kinds))
+
+
+class _Factors:
+    """Uniform draws of each job in all futures: each is stratified, and jobs share factors of the period and of their owner."""
+
+    def __init__(self, options: ForecastOptions) -> None:
+        self._futures, self._seed = options.futures, options.seed
+        self._normal: dict[str, Array] = {}
+
+    def shares(self, job: LoggedJob, model: LengthModel) -> Array:
+        """Return the probabilities at which the length of a job is read from its distribution, of shape (futures,)."""
+        from scipy.special import ndtr
+
+        period, owner = model.correlation_period, model.correlation_owner
+        owner = min(owner, 1.0 - period)
+        factors = math.sqrt(period) * self._normals("period") + math.sqrt(owner) * self._normals(
+            f"owner {job.user or job.queue}"
+        )
+        own = math.sqrt(max(1.0 - period - owner, 0.0)) * self._normals(f"job {job.name}")
+        return np.asarray(ndtr(factors + own))
+
+    def _normals(self, name: str) -> Array:
+        """Return stratified normal numbers that depend on a name and the seed alone."""
+        from scipy.special import ndtri
+
+        if name not in self._normal:
+            generator = np.random.default_rng([self._seed, *name.encode()])
+            shares = (generator.permutation(self._futures) + generator.random(self._futures)) / self._futures
+            self._normal[name] = np.asarray(ndtri(np.clip(shares, 1e-6, 1 - 1e-6)))
+        return self._normal[name]
+
+
+def _quantile(values: Array, share: float) -> float:
+    """Return a quantile between order statistics; inf where the upper one is."""
+    ordered = np.sort(values)
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    if not math.isfinite(ordered[high]):
+        return float(ordered[low] if at == low else math.inf)
+    return float(ordered[low] + (at - low) * (ordered[high] - ordered[low]))

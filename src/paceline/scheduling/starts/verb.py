@@ -1,0 +1,93 @@
+"""The verb ``schedule_start``: when each waiting job of a live queue starts and ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from paceline.errors import UserError
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.starts.forecast import FUTURES, Forecaster, ForecastOptions
+from paceline.scheduling.starts.lengths import LengthDistribution
+from paceline.scheduling.starts.live_source import read_waiting_queue
+from paceline.scheduling.starts.new_job import NewJob, parse_new
+from paceline.scheduling.starts.sooner import Predict, sooner
+from paceline.scheduling.starts.start_answer import StartAnswer
+from paceline.scheduling.starts.wait_reasons import wait_reasons
+from paceline.scheduling.starts.waiting_queue import WaitingQueue
+
+FEWEST = 8
+"""Fewest futures that give a range."""
+
+
+def schedule_start(
+    queue: WaitingQueue | str | Path,
+    *,
+    job: str = "",
+    new: str = "",
+    history: str | Path = "",
+    nodes: str | Path = "",
+    cluster: str | Fleet = "",
+    now_s: float | None = None,
+    futures: int = FUTURES,
+    seed: int = 0,
+    predict: Predict | None = None,
+    stdin: Callable[[], str] | None = None,
+) -> StartAnswer:
+    """Forecast the starts of a live queue: ``paceline.schedule_start("squeue.txt", cluster="16x8xA100", history="sacct.txt")``.
+
+    Args:
+        queue: a queue, a file of one (``squeue``, ``sacct``, ``kubectl get workloads -o yaml``, Ray's list), ``-`` for standard
+            input, or ``slurm``, ``kueue``, ``ray``, whose programs are called.
+        job: name of the only job that is asked for. ``new``: job in words that is added to the queue.
+        history: file of jobs that ended before. ``nodes``: file of the nodes. ``cluster``: the nodes in words.
+        now_s: time at which the queue was printed, in seconds since 1970; None: as the file states.
+        futures: number of simulated futures. ``seed``: seed of their draws.
+        predict: predictor of the length of a job from its command line; None: lengths follow from history and limits.
+        stdin: reader of standard input.
+
+    Raises:
+        UserError: a file that cannot be read, unknown nodes, an unknown job, a new job in another form.
+    """
+    began = time.perf_counter()
+    if job and new:
+        raise UserError("`job` and `new` together", "ask for one of them")
+    if futures < FEWEST:
+        raise UserError(f"{futures} futures", f"give at least {FEWEST}")
+    read = queue
+    if not isinstance(read, WaitingQueue):
+        read = read_waiting_queue(read, history=history, nodes=nodes, cluster=cluster, now_s=now_s, stdin=stdin)
+    added = parse_new(new, read) if new else None
+    present = read.adding(added.job) if added else read
+    asked = added.job if added else present.job(job) if job else None
+    predicted = _predicted(present, predict, added)
+    forecaster = Forecaster(present, ForecastOptions(futures=futures, seed=seed), predicted=predicted)
+    forecast = forecaster.forecast([asked] if asked else ())
+    found = forecast.jobs
+    return StartAnswer(
+        queue=present,
+        jobs=found,
+        reasons={each.job.name: wait_reasons(forecaster, present, each.job) for each in found},
+        sooner=sooner(forecaster, found[0], predict) if asked and found else (),
+        notes=forecast.notes,
+        futures=futures,
+        seed=seed,
+        seconds=time.perf_counter() - began,
+        asked=asked.name if asked else "",
+    )
+
+
+def _predicted(queue: WaitingQueue, predict: Predict | None, added: NewJob | None) -> dict[str, LengthDistribution]:
+    """Return the lengths that command lines or the user tell, by the jobs' names."""
+    found: dict[str, LengthDistribution] = {}
+    if added is not None and added.run_s:
+        found[added.job.name] = LengthDistribution(np.array([added.run_s]), np.ones(1), "what you state")
+    if predict is None:
+        return found
+    for job in (*queue.running, *queue.waiting):
+        if job.command and job.name not in found and (length := predict(job)) is not None:
+            found[job.name] = length
+    return found

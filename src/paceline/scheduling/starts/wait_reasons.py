@@ -1,0 +1,117 @@
+"""Reasons why a job of a live queue waits: free devices, jobs before it, and which devices come free first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from paceline.scheduling.starts.forecast import Forecaster
+from paceline.scheduling.starts.waiting_queue import WaitingQueue, guessed_placements, start_order
+from paceline.scheduling.traces.record import LoggedJob
+from paceline.units import format_seconds
+
+FEW = 3
+"""Most names in a sentence."""
+SLURM_REASONS = {
+    "Resources": "it is the next one, and waits for devices",
+    "Priority": "jobs of higher priority are before it",
+    "Dependency": "it waits for another job",
+    "DependencyNeverSatisfied": "the job that it depends on failed: it never starts",
+    "BeginTime": "its begin time is later",
+    "JobHeldUser": "its owner holds it: scontrol release",
+    "JobHeldAdmin": "an administrator holds it",
+    "ReqNodeNotAvail": "a node that it names is not available",
+    "PartitionTimeLimit": "its limit is longer than the partition allows: it never starts",
+    "PartitionNodeLimit": "it asks for more nodes than the partition allows: it never starts",
+    "Licenses": "it waits for a licence",
+    "Reservation": "it waits for its reservation",
+    "AssocGrp": "its account is at its limit",
+    "AssocMax": "its owner is at a limit of the account",
+    "QOSGrp": "its quality of service is at its limit",
+    "QOSMax": "its owner is at a limit of the quality of service",
+    "JobArrayTaskLimit": "its array runs as many tasks at once as it may",
+}
+"""Reasons of squeue(1), "JOB REASON CODES", by the beginning of the word."""
+
+
+def reason_text(job: LoggedJob) -> str:
+    """Return the scheduler's reason in words; empty if it gives none."""
+    word = job.reason.strip("() ")
+    if not word or word == "None":
+        return ""
+    found = [key for key in SLURM_REASONS if word.startswith(key)]
+    text = SLURM_REASONS[max(found, key=len)] if found else ""
+    return f"{word}: {text}" if text else word
+
+
+def wait_reasons(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> tuple[str, ...]:
+    """Return sentences on what a waiting job waits for.
+
+    Args:
+        queue: queue with its nodes.
+    """
+    return tuple(_sentences(forecaster, queue, job))
+
+
+def _sentences(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> Iterator[str]:
+    if text := reason_text(job):
+        yield f"{queue.scheduler.capitalize()} says {text}."
+    pool = np.array(queue.nodes.pool(job), np.int64)
+    placements = guessed_placements(queue.nodes, queue.running)
+    free = queue.nodes.devices.copy()
+    for placement in placements:
+        for node, count in placement:
+            free[node] -= count
+    free = np.maximum(free, 0)[pool]
+    kinds = ", ".join(dict.fromkeys(kind for kind in (queue.nodes.types[node] for node in pool.tolist()) if kind)) or "devices"
+    total = int(queue.nodes.devices[pool].sum())
+    most = f", at most {int(free.max(initial=0))} on a node" if job.nodes and free.sum() else ""
+    spread = f" on {job.nodes} node{'s' * (job.nodes > 1)}" if job.nodes and queue.nodes.types[0] != "node" else ""
+    yield f"It asks for {job.devices} {kinds}{spread}; {int(free.sum())} of {total} are free{most}."
+    nodes = set(pool.tolist())
+    before = [
+        other for other in queue.waiting if start_order(other) < start_order(job) and nodes & set(queue.nodes.pool(other))
+    ]
+    if before:
+        names = ", ".join(f"{other.name} ({other.user + ', ' * bool(other.user)}{other.devices})" for other in before[:FEW])
+        more = f" and {len(before) - FEW} more" if len(before) > FEW else ""
+        asked = sum(other.devices for other in before)
+        verb = "jobs are" if len(before) > 1 else "job is"
+        yield f"{len(before)} {verb} before it and ask{'s' * (len(before) == 1)} for {asked} devices: {names}{more}."
+    yield from _first_free(forecaster, queue, job, nodes, placements, int(free.sum()), before)
+
+
+def _first_free(
+    forecaster: Forecaster,
+    queue: WaitingQueue,
+    job: LoggedJob,
+    nodes: set[int],
+    placements: list[tuple[tuple[int, int], ...]],
+    free: int,
+    before: list[LoggedJob],
+) -> Iterator[str]:
+    """Yield a sentence on the running jobs whose expected ends free enough devices for it and those before it."""
+    ends = []
+    for other, placement in zip(queue.running, placements, strict=True):
+        count = sum(part for node, part in placement if node in nodes)
+        if count:
+            left_s = forecaster.expected_left(other)
+            ends.append((left_s, count, other))
+    ends.sort(key=lambda end: end[0])
+    missing = job.devices + sum(other.devices for other in before) - free
+    if missing <= 0 or not ends:
+        return
+    gained, last = 0, 0
+    for at, (_, count, _) in enumerate(ends):
+        gained += count
+        last = at
+        if gained >= missing:
+            break
+    chosen = ends[: last + 1]
+    names = ", ".join(f"{other.name} (in {format_seconds(left_s)})" for left_s, _, other in chosen[:FEW])
+    more = f" and {len(chosen) - FEW} more" if len(chosen) > FEW else ""
+    if gained >= missing:
+        yield f"Enough devices come free when {names}{more} end, by their expected lengths."
+    else:
+        yield "More devices are asked for before it than all running jobs hold."

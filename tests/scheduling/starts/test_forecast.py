@@ -1,0 +1,74 @@
+"""Forecasts: certain lengths give certain starts, the general simulator agrees, ranges hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.policies.registry import POLICIES
+from paceline.scheduling.simulate.run import DurationRun
+from paceline.scheduling.simulate.schedule import ClusterSettings
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+from paceline.scheduling.starts.lengths import LengthModel
+from queues import ended, nodes, queue, runs, waits
+
+LIMITS = ForecastOptions(futures=2, arrivals=False, lengths="limits")
+
+
+def test_with_certain_lengths_the_starts_are_those_of_the_simulator_under_conservative_backfill() -> None:
+    rng = np.random.default_rng(5)
+    jobs = [
+        waits(f"j{at}", int(rng.choice([1, 2, 4, 8, 16])), float(rng.integers(1, 20) * 600), 100.0 - at) for at in range(40)
+    ]
+    found = Forecaster(queue(*jobs, on=nodes(8, 4)), LIMITS).forecast()
+    same = [Job(name=job.name, devices=job.devices, duration_s=job.limit_s) for job in jobs]
+    settings = ClusterSettings(round_s=0, restart_s=0)
+    simulated = simulate(
+        same, Fleet.named("4x8xA100"), POLICIES["conservative"].decide, lambda job: DurationRun(job, True), settings
+    )
+    expected = {outcome.job.name: outcome.start_s for outcome in simulated.outcomes}
+    assert {each.job.name: round(each.start()) for each in found.jobs} == {
+        name: round(start) for name, start in expected.items()
+    }
+
+
+def test_a_longer_time_so_far_and_known_owners_move_the_start() -> None:
+    past = [ended(f"a{at}", 8, 3600.0 + at, user="ann", limit_s=36000.0, ago_s=7200.0 + 900 * at) for at in range(40)]
+    running = runs("r", 8, 3000.0, 36000.0, user="ann")
+    found = replace(queue(running, waits("w", 8, 36000.0, user="ann")), history=tuple(past))
+    one = Forecaster(found, ForecastOptions(arrivals=False)).forecast().jobs[0]
+    assert one.start() == pytest.approx(620, abs=60) and one.start(0.1) <= one.start() <= one.start(0.9)
+    assert one.end() == pytest.approx(620 + 3620, abs=200) and one.source == "its owner's runs of this kind"
+    limits = Forecaster(found, LIMITS).forecast().jobs[0]
+    assert limits.start() == 33000.0
+
+
+def test_kueue_starts_what_fits_and_slurm_keeps_devices_for_the_first() -> None:
+    jobs = (runs("r", 6, 10.0, 7200.0), waits("big", 8, 3600.0, 90.0), waits("small", 2, 36000.0, 50.0))
+    starts = {
+        form: [each.start() for each in Forecaster(queue(*jobs, form=form), LIMITS).forecast().jobs]
+        for form in ("squeue", "kueue")
+    }
+    assert starts["squeue"] == [7190.0, 7190.0 + 3600.0]
+    assert starts["kueue"] == [36000.0, 0.0]
+
+
+def test_what_jobs_of_a_day_share_widens_the_range_of_those_far_behind() -> None:
+    rng = np.random.default_rng(1)
+    day = rng.normal(size=30)
+    past = []
+    for at in range(300):
+        run_s = float(600 * np.exp(0.8 * day[at % 30] + 0.3 * rng.normal()))
+        past.append(ended(f"a{at}", 8, run_s, user=f"u{at % 7}", ago_s=86400.0 * (at % 30) + 9999))
+    base = queue(runs("r", 8, 1.0), *(waits(f"w{at}", 8, since_s=99.0 - at) for at in range(10)))
+    there, model = replace(base, history=tuple(past)), LengthModel.of(past)
+    options = ForecastOptions(arrivals=False)
+    alone = replace(model, correlation_owner=0.0, correlation_period=0.0)
+    widths = [Forecaster(there, options, each).forecast().jobs[-1] for each in (model, alone)]
+    shared, apart = (each.start(0.9) / each.start(0.1) for each in widths)
+    assert model.correlation_period > 0.3 and shared > 1.5 * apart

@@ -1,0 +1,39 @@
+"""Queues from the schedulers' own programs, which are played."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.starts.live_source import read_waiting_queue, run_program
+
+FILES = Path(__file__).parents[3] / "examples" / "queue"
+
+
+def test_slurm_is_asked_for_queue_history_and_nodes() -> None:
+    def run(words: Sequence[str]) -> str:
+        text = (FILES / f"{words[0]}.txt").read_text()
+        return text.split("\n", 1)[1] if words[0] == "squeue" else text
+
+    found = read_waiting_queue("slurm", run=run)
+    assert (len(found.running), len(found.waiting), len(found.history), found.nodes.total) == (8, 5, 60, 32)
+    again = read_waiting_queue("-", nodes=FILES / "sinfo.txt", stdin=(FILES / "squeue.txt").read_text)
+    assert len(again.waiting) == 5 and not again.history
+
+
+def test_a_cluster_without_gpus_is_counted_in_nodes() -> None:
+    plain = (FILES / "squeue.txt").read_text().replace("gres/gpu:a100:8", "N/A")
+    for count in (1, 4):
+        plain = plain.replace(f"gres/gpu:a100:{count}", "N/A")
+    found = read_waiting_queue("-", nodes=FILES / "sinfo.txt", stdin=lambda: plain)
+    assert found.nodes.total == 4 and {job.name: job.devices for job in found.waiting}["5021"] == 2
+
+
+def test_missing_programs_are_said() -> None:
+    with pytest.raises(UserError, match="is not here"):
+        run_program(["no-such-program"])
+    with pytest.raises(UserError, match="false"):
+        run_program(["false"])

@@ -29,7 +29,8 @@ def test_a_cluster_without_gpus_is_counted_in_nodes() -> None:
     for count in (1, 4):
         plain = plain.replace(f"gres/gpu:a100:{count}", "N/A")
     found = read_waiting_queue("-", nodes=FILES / "sinfo.txt", stdin=lambda: plain)
-    assert found.nodes.total == 4 and {job.name: job.devices for job in found.waiting}["5021"] == 2
+    other = read_waiting_queue("-", cluster="4x8xA100", stdin=lambda: plain)
+    assert other.nodes.total == found.nodes.total == 4 and {job.name: job.devices for job in found.waiting}["5021"] == 2
 
 
 def test_missing_programs_are_said() -> None:

@@ -8,6 +8,11 @@ from paceline.scheduling.starts.verb import schedule_start
 from queues import queue, runs, waits
 
 
+def test_a_queue_whose_jobs_fit_no_node_is_answered_with_a_remark() -> None:
+    answer = schedule_start(queue(waits("big", 64)), futures=8)
+    assert answer.jobs == () and "big" in " ".join(answer.notes)
+
+
 def test_json_and_metrics_hold_the_same_starts() -> None:
     answer = schedule_start(queue(runs("r", 8, 10.0, 3600.0), waits('w"1', 8, 3600.0)), futures=8)
     data = json.loads(json.dumps(answer.to_json()))

@@ -21,7 +21,9 @@ NEVER = "not foreseen"
 def start_screen(answer: StartAnswer) -> Screen:
     """Return the screen of a queue's forecast, or of one job's."""
     queue = answer.queue
-    title = f"{count(len(queue.waiting), 'job')} wait and {len(queue.running)} run on {count(queue.nodes.total, 'device')}"
+    waiting, running = len(queue.waiting), len(queue.running)
+    title = f"{count(waiting, 'job')} wait{'s' * (waiting == 1)} and {running} run{'s' * (running == 1)}"
+    title += f" on {count(queue.nodes.total, 'device')}"
     title += f" under {queue.scheduler.capitalize()}" + (
         f", {answer.moment(0.0).replace('T', ' ')}" if answer.moment(0.0) else ""
     )
@@ -35,7 +37,12 @@ def start_screen(answer: StartAnswer) -> Screen:
         *_WHY,
     ]
     return Screen(
-        title=title, answer=(*blocks, *_held(answer)), brief=brief, why=tuple(why), why_holds="what the forecast assumes"
+        title=title,
+        answer=(*blocks, *_held(answer)),
+        brief=brief,
+        why=tuple(why),
+        why_holds="what the forecast assumes",
+        notes=answer.notes,
     )
 
 

@@ -128,6 +128,8 @@ class Forecaster:
     def _forecast(self, targets: Sequence[LoggedJob], chosen: WaitingQueue, futures: int) -> QueueForecast:
         """Return the forecasts from the first ones of the futures."""
         asked = [job.name for job in targets or chosen.waiting]
+        if not asked:
+            return QueueForecast(chosen, (), self.options, self.notes())
         names = {job.name: index for index, job in enumerate(chosen.waiting, start=len(chosen.running))}
         rows = [names[name] for name in asked]
         jobs = [*chosen.running, *chosen.waiting, *self._past]

@@ -104,7 +104,8 @@ def _called(name: str, has_history: bool, has_nodes: bool, run: Run) -> tuple[Jo
 
 def _nodes(log: JobLog, nodes: str | Path, cluster: str | Fleet, printed: JobFile | None) -> QueueNodes:
     if cluster:
-        return QueueNodes.of(Fleet.named(cluster) if isinstance(cluster, str) else cluster)
+        found = QueueNodes.of(Fleet.named(cluster) if isinstance(cluster, str) else cluster)
+        return found.by_node() if log.nodes_as_devices else found
     if nodes:
         return parse_nodes(JobFile.read(nodes), log.nodes_as_devices)
     if printed is not None:

@@ -39,6 +39,11 @@ class QueueNodes:
         types = tuple(fleet.types[group] for group in fleet.node_types.tolist())
         return cls(fleet.node_devices.copy(), types, fleet.names)
 
+    def by_node(self) -> QueueNodes:
+        """Return the nodes as one device each, for jobs that name no devices."""
+        notes = (*self.notes, "No job of the queue names a GPU: nodes count as devices.")
+        return replace(self, devices=np.ones_like(self.devices), types=("node",) * len(self.types), notes=notes)
+
     @property
     def total(self) -> int:
         """Devices of all nodes."""

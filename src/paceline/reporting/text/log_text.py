@@ -22,7 +22,8 @@ def wait_pairs(simulated: SimulatedSchedule) -> Iterator[Block]:
         return
     logged, own = log.both_waits(simulated.schedule.outcomes)
     few = "" if logged.jobs == simulated.metrics.jobs else f" ({count(logged.jobs, 'job')} whose wait the log states)"
-    yield Pair("first wait", _wait_text(own) + few)
+    rounds = f"; starts wait for rounds of {seconds(simulated.settings.round_s)}" if simulated.settings.round_s else ""
+    yield Pair("first wait", _wait_text(own) + few + rounds)
     yield Pair("your scheduler", f"{_wait_text(logged)}: the same waits in {log.file}")
 
 

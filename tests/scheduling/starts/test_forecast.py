@@ -20,17 +20,16 @@ from queues import ended, nodes, queue, runs, waits
 LIMITS = ForecastOptions(futures=2, arrivals=False, lengths="limits")
 
 
-def test_with_certain_lengths_the_starts_are_those_of_the_simulator_under_conservative_backfill() -> None:
+@pytest.mark.parametrize("policy", ["conservative", "slurm"])
+def test_with_certain_lengths_the_starts_are_those_of_the_simulator(policy: str) -> None:
     rng = np.random.default_rng(5)
     jobs = [
         waits(f"j{at}", int(rng.choice([1, 2, 4, 8, 16])), float(rng.integers(1, 20) * 600), 100.0 - at) for at in range(40)
     ]
     found = Forecaster(queue(*jobs, on=nodes(8, 4)), LIMITS).forecast()
-    same = [Job(name=job.name, devices=job.devices, duration_s=job.limit_s) for job in jobs]
+    same = [Job(name=job.name, devices=job.devices, duration_s=job.limit_s, limit_s=job.limit_s) for job in jobs]
     settings = ClusterSettings(round_s=0, restart_s=0)
-    simulated = simulate(
-        same, Fleet.named("4x8xA100"), POLICIES["conservative"].decide, lambda job: DurationRun(job, True), settings
-    )
+    simulated = simulate(same, Fleet.named("4x8xA100"), POLICIES[policy].decide, lambda job: DurationRun(job, True), settings)
     expected = {outcome.job.name: outcome.start_s for outcome in simulated.outcomes}
     assert {each.job.name: round(each.start()) for each in found.jobs} == {
         name: round(start) for name, start in expected.items()

@@ -39,6 +39,13 @@ def test_rows_of_another_length_are_skipped_with_their_place() -> None:
     assert [row.place for row in skipped] == ["f, row 2 (line 3)", "f, row 4 (line 6)"]
 
 
+def test_a_list_of_resources_may_have_commas() -> None:
+    table = JobFile.of("JobID,AllocTRES,State\n7,cpu=8,gres/gpu:a100=4,mem=1G,COMPLETED\n8,x,y,z\n", "f").table
+    assert table is not None
+    (row,), skipped = table.rows()
+    assert row.text("AllocTRES") == "cpu=8,gres/gpu:a100=4,mem=1G" and row.text("State") == "COMPLETED" and len(skipped) == 1
+
+
 def test_objects_are_told_and_damage_is_named() -> None:
     assert JobFile.of('{"a": 1}\n{"a": 2}', "f").objects == [{"a": 1}, {"a": 2}]
     assert JobFile.of("apiVersion: v1\nitems: [1]\n---\nkind: x\n", "f").objects == [

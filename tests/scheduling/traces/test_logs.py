@@ -213,15 +213,15 @@ CASES = {
         f"{SACCT}\n{ONE}|billing=8,gres/gpu:a100=4,gres/gpu=4\n1.batch{ONE[1:]}|gres/gpu:a100=4\n1.extern{ONE[1:]}|",
         [("1", 0, 3600, 4, 1, ("a100",), 300)],
     ),
-    "a MIG slice is a share": Case(
+    "a MIG slice is a type of its own": Case(
         "sacct",
         f"{SACCT}\n{ONE}|gres/gpu:nvidia_a100_1g.5gb=1,gres/gpu=1\n2{ONE[1:]}|gres/gpu:a100_3g.20gb=1\n"
         f"3{ONE[1:]}|gres/gpu:a100_7g.40gb=2\n4{ONE[1:]}|gres/gpu:a100_2g.10gb=3\n5{ONE[1:]}|gres/shard=3",
         [
-            ("1", 0, 3600, 1, 1 / 7, ("nvidia_a100",), 300),
-            ("2", 0, 3600, 1, 1 / 2, ("a100",), 300),
-            ("3", 0, 3600, 2, 1, ("a100",), 300),
-            ("4", 0, 3600, 1, 6 / 7, ("a100",), 300),
+            ("1", 0, 3600, 1, 1, ("nvidia_a100 1g.5gb",), 300),
+            ("2", 0, 3600, 1, 1, ("a100 3g.20gb",), 300),
+            ("3", 0, 3600, 2, 1, ("a100 7g.40gb",), 300),
+            ("4", 0, 3600, 3, 1, ("a100 2g.10gb",), 300),
         ],
         {"5": "held shards of a GPU"},
     ),

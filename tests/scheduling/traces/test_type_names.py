@@ -39,6 +39,27 @@ def test_an_alias_means_its_device_before_a_variant() -> None:
     assert on_types(own, TYPES).jobs[0].device_types == ("A100 SXM 40GB", "G9")
 
 
+@pytest.mark.parametrize(
+    ("name", "devices", "types", "expected"),
+    [
+        ("nvidia_a100 1g.5gb", 1, TYPES, (1, 1 / 7, ("A100 SXM 40GB",))),
+        ("a100 3g.20gb", 1, TYPES, (1, 1 / 2, ("A100 SXM 40GB",))),
+        ("a100 7g.40gb", 2, TYPES, (2, 1, ("A100 SXM 40GB",))),
+        ("a100 2g.10gb", 3, TYPES, (1, 6 / 7, ("A100 SXM 40GB",))),
+        ("a100 3g.20gb", 3, TYPES, (2, 1, ("A100 SXM 40GB",))),
+        ("1g.5gb", 1, TYPES, (1, 1 / 7, ())),
+        ("a100 1g.5gb", 3, (*TYPES, "A100 1g.5gb"), (3, 1, ("A100 1g.5gb",))),
+        ("a100", 3, ("A100 1g.5gb",), (3, 1, ("a100",))),
+    ],
+)
+def test_slices_are_types_of_the_cluster_or_shares(
+    name: str, devices: int, types: tuple[str, ...], expected: tuple[int, float, tuple[str, ...]]
+) -> None:
+    own = Trace((Job(name="a", duration_s=1, devices=devices, device_types=(name,)),), ())
+    (job,) = on_types(own, types).jobs
+    assert (job.devices, job.share, job.device_types) == (expected[0], pytest.approx(expected[1]), expected[2])
+
+
 def test_jobs_of_a_log_on_other_types_are_left_out_and_counted() -> None:
     ran = [
         LoggedJob(name=name, state="ended", submit_s=0, start_s=1, end_s=2, run_s=1, devices=1, device_types=types)

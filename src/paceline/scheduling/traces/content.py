@@ -21,6 +21,7 @@ from paceline.scheduling.traces.record import SkippedRow
 _YAML_KEY = re.compile(r"^(?:- )?(?:apiVersion|kind|items|metadata):", re.MULTILINE)
 _SPACED = re.compile(r"\S+")
 _DASHES = re.compile(r"^-+(?: +-+)*\s*$")
+_TRES = re.compile(r"^(?:billing|cpu|energy|fs/\w+|gres/[\w:.-]+|license/\w+|mem|node|pages|vmem)=")
 _MOST_QUOTED = 100
 """Most lines of one quoted cell. A quotation that is open for longer was never closed."""
 WRONG_COUNT = "had another number of values than the header"
@@ -56,6 +57,8 @@ class TextTable:
         for count, (line, values) in enumerate(self._values(), start=1):
             if len(values) == len(names) + 1 and not values[-1].strip():
                 values = values[:-1]  # a bar ends each line of sacct -p
+            if len(values) > len(names) and self.delimiter == ",":
+                values = _with_tres(values, len(names))
             if len(values) != len(names):
                 place = f"{self.file}, row {count} (line {line})"
                 detail = f"{len(values)} values for {len(names)} columns"
@@ -220,6 +223,16 @@ def _json_documents(text: str, name: str) -> list[Any]:
         line = text.count("\n", 0, getattr(error, "pos", at)) + 1
         raise UserError(f"{name} is damaged JSON, line {line}", "print it again") from None
     return values
+
+
+def _with_tres(values: list[str], count: int) -> list[str]:
+    """Return the values of a row with a list of TRES in one cell, whose commas nothing quotes."""
+    surplus = len(values) - count
+    first = next((at for at, value in enumerate(values) if _TRES.match(value)), len(values))
+    cells = values[first : first + surplus + 1]
+    if len(cells) <= surplus or not all(map(_TRES.match, cells)):
+        return values
+    return [*values[:first], ",".join(cells), *values[first + surplus + 1 :]]
 
 
 def texts(value: Mapping[str, Any], *keys: str) -> str:

@@ -127,7 +127,9 @@ def _unused(job: LoggedJob) -> str:
 
 
 def _job(logged: LoggedJob, first_s: float) -> Job:
-    devices, share = logged.devices, max(logged.share, _LEAST_SHARE)
+    devices, share, types = logged.devices, max(logged.share, _LEAST_SHARE), logged.device_types
+    if logged.profile:
+        share, types = 1.0, (f"{types[0] if types else ''} {logged.profile}".strip(),)
     if share < 1 and devices > 1:
         whole = max(1, math.ceil(devices * share - 1e-9))
         share = min(devices * share, 1.0) if whole == 1 else 1.0
@@ -138,7 +140,7 @@ def _job(logged: LoggedJob, first_s: float) -> Job:
         duration_s=logged.run_s,
         devices=devices,
         share=share,
-        device_types=logged.device_types,
+        device_types=types,
         limit_s=max(logged.limit_s, logged.run_s) if logged.limit_s else 0.0,
         priority=int(max(-LARGEST_COUNT, min(LARGEST_COUNT, logged.priority))),
         preemptible=logged.preemptible,
@@ -180,7 +182,7 @@ def _remarks(ran: Sequence[LoggedJob]) -> Iterator[str]:
         yield f"{count:,} of {total:,} jobs {note}."
     if slices := Counter(job.profile for job in ran if job.profile and job.share < 1):
         kinds = ", ".join(f"{count:,} of {profile}" for profile, count in slices.most_common(5))
-        yield f"{sum(slices.values()):,} of {total:,} jobs ran on MIG slices ({kinds}), each on its share of a device."
+        yield f"{sum(slices.values()):,} of {total:,} jobs ran on MIG slices ({kinds})."
     if again := total - len({job.name for job in ran}):
         yield f"{again:,} of {total:,} jobs were run again; each run counts as a job."
     if parts := sum("+" in job.name for job in ran):

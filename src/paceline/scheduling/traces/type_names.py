@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from itertools import compress
 from paceline.errors import UserError, shorten
 from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.job import Job
+from paceline.scheduling.traces.logs.gres import split_slice
 from paceline.scheduling.traces.record import SkippedRow
 from paceline.scheduling.traces.trace import Trace
 
@@ -28,8 +30,21 @@ def types_meant(name: str, types: Sequence[str]) -> tuple[str, ...]:
         return (name,)
     if is_device(name) and device(name).name in types:
         return (device(name).name,)
-    words = _words(name)
-    return tuple(each for each in types if words and words <= _words(each))
+    words, profile = _words(name), split_slice(name)[1]
+    return tuple(each for each in types if words and words <= _words(each) and split_slice(each)[1] == profile)
+
+
+def with_slices(job: Job, types: Sequence[str]) -> Job:
+    """Return a job on MIG slices with the cluster's type of slice. Without one, it holds a share of a whole device.
+
+    Several slices that fit one device are one share, others as many devices as they fill.
+    """
+    base, profile, share = split_slice(job.device_types[0]) if len(job.device_types) == 1 else ("", "", 1.0)
+    if not profile or types_meant(job.device_types[0], types):
+        return job
+    total = job.devices * share
+    devices = max(1, math.ceil(total - 1e-9))
+    return replace(job, devices=devices, share=min(total, 1.0) if devices == 1 else 1.0, device_types=(base,) if base else ())
 
 
 def with_types(jobs: Sequence[Job], types: Sequence[str]) -> tuple[Job, ...]:
@@ -57,8 +72,8 @@ def on_types(trace: Trace, types: Sequence[str], any_type: bool = False) -> Trac
         UserError: all jobs of a log are on types that the cluster lacks.
     """
     if any_type:
-        return replace(trace, jobs=tuple(replace(job, device_types=()) for job in trace.jobs))
-    jobs = with_types(trace.jobs, types)
+        return replace(trace, jobs=tuple(replace(with_slices(job, ()), device_types=()) for job in trace.jobs))
+    jobs = with_types([with_slices(job, types) for job in trace.jobs], types)
     if not trace.is_log:
         return replace(trace, jobs=jobs)
     stays = [not job.device_types or not set(types).isdisjoint(job.device_types) for job in jobs]

@@ -48,3 +48,12 @@ def test_all_devices_work_and_none_twice() -> None:
 
 def test_jobs_that_cannot_run_wait() -> None:
     assert critical_first(state("1x1xT4", [job(1, 0.0)], RIGID)).devices.tolist() == [0]
+
+
+def test_a_critical_job_that_runs_is_not_stopped_where_starts_cost_time() -> None:
+    """It has come below the limit of the makespan, and a shorter job waits."""
+    now = state("1x1xT4", [job(500, 1.0), job(400, 1.0)], RIGID)
+    running = {"devices": np.array([1, 0]), "type_index": np.array([0, -1]), "memory": (now.jobs[0].name,)}
+    for restart_s, devices in ((30.0, [1, 0]), (0.0, [0, 1])):
+        decision = critical_first(replace(now, restart_s=np.full(2, restart_s), **running))
+        assert decision.devices.tolist() == devices

@@ -22,6 +22,8 @@ _FIRST = 1e3
 def critical_first(state: State, critical: float = CRITICAL) -> Decision:
     """Give each type to the jobs that gain most by it: relative speed over the shortest remaining time.
 
+    If starts cost time, a critical job stays critical while it runs. Otherwise jobs near the limit stop each other in turn.
+
     Args:
         critical: as ``CRITICAL``. Above 1 no job is critical, and only the mean completion time counts.
 
@@ -36,6 +38,10 @@ def critical_first(state: State, critical: float = CRITICAL) -> Decision:
     best = demand.speed.max(axis=1)
     values = demand.speed / best[:, None] / np.maximum(demand.left / best, 1e-9)[:, None]
     decides = _decides(demand, critical)
+    known = frozenset[str](state.memory or ())
+    names = demand.names
+    stays = (state.devices[demand.rows] > 0) & (state.restart_s[demand.rows] > 0)
+    decides |= stays & np.array([name in known for name in names], bool)
     values = np.where(decides[:, None], values * _FIRST, values)
     shares = most_value(demand.limits, values)
     if shares is None:
@@ -50,7 +56,8 @@ def critical_first(state: State, critical: float = CRITICAL) -> Decision:
         if decides[job]:
             reasons[row] = "it decides the makespan"
     order = np.argsort(-devices, kind="stable").tolist()
-    return Decision(devices=devices, type_index=kinds, order=order, reasons=reasons)
+    memory = tuple(name for name, first in zip(names, decides.tolist(), strict=True) if first)
+    return Decision(devices=devices, type_index=kinds, order=order, reasons=reasons, memory=memory)
 
 
 def _decides(demand: ShareDemand, critical: float) -> Bools:

@@ -25,7 +25,7 @@ SQUEUE_HEADER = (
     "JOBID|PARTITION|NAME|USER|ACCOUNT|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODES|TRES_PER_NODE|PRIORITY|"
     "REASON|NODELIST"
 )
-SACCT_FIELDS = "JobID,JobName,User,Account,Partition,Submit,Eligible,Start,End,Timelimit,State,AllocTRES,NNodes"
+SACCT_FIELDS = "JobID,JobName,User,Account,Partition,Submit,Eligible,Start,End,Timelimit,State,ReqTRES,AllocTRES,NNodes"
 SACCT = ("sacct", "-a", "-X", "-P", "-S", "now-28days", f"--format={SACCT_FIELDS}")
 WORKLOADS = ("kubectl", "get", "workloads,localqueues,clusterqueues,resourceflavors", "-A", "-o", "json")
 RAY = ("ray", "job", "list", "--format", "json")

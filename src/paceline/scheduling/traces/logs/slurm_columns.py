@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-SACCT = "sacct -a -X -P --format=JobID,User,Account,Partition,Submit,Eligible,Start,End,Timelimit,State,AllocTRES"
+SACCT = "sacct -a -X -P --format=JobID,User,Account,Partition,Submit,Eligible,Start,End,Timelimit,State,ReqTRES,AllocTRES"
 """Command whose output says all that a simulation reads."""
 SQUEUE = "squeue -a -o '%i|%P|%j|%u|%a|%T|%V|%S|%M|%l|%D|%b|%Q|%r'"
 """Command whose output says all that is read of a queue."""

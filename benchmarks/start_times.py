@@ -173,7 +173,7 @@ def actual_starts(jobs: Sequence[LoggedJob], devices: int) -> np.ndarray:
 
 
 def queue_at(source: Source, now_s: float) -> WaitingQueue:
-    """What an operator sees at a moment: no length of a job that has not ended, no later submission."""
+    """The view of an operator at a moment: no length of a job that has not ended, no later submission."""
     there = [job for job in source.jobs if job.submit_s <= now_s]
     ended = [job for job in there if job.end_s <= now_s][-4 * HISTORY :]
     ended = sorted(ended, key=lambda job: job.end_s)[-HISTORY:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.edge.slim_data import example_inputs
 from paceline.edge.slim_run import SlimRun, first_budget, notes_on
 from paceline.hardware.edge import EdgeDevice
 from paceline.slim_record import PredictedRow, PublishedDevice, SlimPrediction
@@ -12,7 +13,6 @@ from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.slim import Slim
 from paceline.slimming.structures.shrink import module_bytes
 from paceline.slimming.structures.tracing import structures_of
-from paceline.training.runs.data import load as load_data
 from paceline.training.runs.starting_model import build_model
 
 Span = tuple[float, float | None, float | None]
@@ -23,12 +23,15 @@ def predict(run: SlimRun, device: EdgeDevice | None = None) -> SlimPrediction:
     """Predict possible results of the run's method without any training.
 
     Args:
+        run: its data may be ``slim_data.RANDOM``: random inputs of the network's declared shape.
         device: another processor, on ``run.threads`` of its cores; None: this machine.
 
     Raises:
         UserError: a network that cannot be traced or exported; a budget that the whole network meets.
     """
-    model, inputs = build_model(run.training.model, run.training.seed).eval(), (load_data(run.training.data).train_x[:1],)
+    name, seed = run.training.model, run.training.seed
+    model = build_model(name, seed).eval()
+    inputs = example_inputs(name, model, run.training.data, seed)
     threads = 1 if device else run.threads  # a device's prediction is scaled from one core
     slim = Slim(model, inputs, budget=first_budget(run), method=run.method, threads=threads, target=run.target)
     place: _Here | _There = _There(slim, device, run.threads) if device else _Here(slim)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from paceline.edge.evaluation import held_out, held_out_on_file
+from paceline.edge.slim_data import check_fits
 from paceline.errors import Interrupted, NotMet, UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, write_whole
@@ -196,6 +197,7 @@ def _gives_scores(model: nn.Module, run: SlimRun, data: Dataset) -> None:
         with torch.no_grad():
             output: object = model(data.train_x[:1])
     except Exception:
+        check_fits(run.training.model, model, data)
         return  # tracing names the operation and its line
     if not isinstance(output, torch.Tensor):
         what = f"{run.training.model} gives a {type(output).__name__} for a sample of {data.name}"

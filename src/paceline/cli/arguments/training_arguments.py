@@ -90,7 +90,7 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
         model.add_argument(
             "--data",
             metavar="DATA",
-            help="digits (default of slim), mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function",
+            help="digits, digits:CxHxW (slim: by the network), mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function",
         )
     )
     batch = CHOICES["global_batch_size"]  # stands beside the epochs

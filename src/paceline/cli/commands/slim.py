@@ -44,7 +44,6 @@ def add(parser: Parser) -> None:
     parser.add_argument("--distill", metavar="SHARE", type=float, default=None, help=teacher)
     parser.add_argument("--workers", metavar="N", type=int, help="processes that train on this machine (default 2)")
     add_recipe_arguments(parser)
-    parser.set_defaults(data="digits")
     there = f"directory of all results; an interrupted run there continues (default {DEFAULT_OUT})"
     parser.add_argument("--out", metavar="DIR", default=DEFAULT_OUT, help=there)
     parser.add_argument("--report", action="store_true", help="also write report.html there")
@@ -53,6 +52,7 @@ def add(parser: Parser) -> None:
 def _slim(o: argparse.Namespace) -> Answer:
     import sys
 
+    from paceline.edge.slim_data import RANDOM, default_data
     from paceline.edge.slim_prediction import predict
     from paceline.edge.slim_run import DISTILL, SlimRun, missed_budget, slim_network
     from paceline.errors import UserError
@@ -64,7 +64,8 @@ def _slim(o: argparse.Namespace) -> Answer:
         raise UserError("`device` without `predict`", "add `predict`: nothing can be measured on a device that is not here")
     device = edge_device(o.device) if o.device else None
     share = DISTILL if o.distill is None else o.distill
-    given = argparse.Namespace(**{**vars(o), "distill": None})
+    data = o.data or (RANDOM if o.predict else default_data(o.model))
+    given = argparse.Namespace(**{**vars(o), "distill": None, "data": data})
     run = SlimRun(
         training=replace(training_run(given), out=str(Path(o.out))),
         budget=Budget.parse(o.budget),
@@ -81,10 +82,10 @@ def _slim(o: argparse.Namespace) -> Answer:
         missed = prediction.goal is not None and bool(prediction.rows) and prediction.meets is None
         return prediction.to_json(), predicted_screen(prediction).missing(*(OVER,) * missed)
     record = slim_network(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))
-    data, files = {**record.to_json(), "out": o.out}, [f"slimmed network: {o.out}/{', '.join(record.files)}"]
+    answer, files = {**record.to_json(), "out": o.out}, [f"slimmed network: {o.out}/{', '.join(record.files)}"]
     if o.report:
         from paceline.reporting.pages.slim_page import write_page
 
-        data["report"] = str(write_page(record, o.out))
-        files.append(f"report: {data['report']}")
-    return data, slim_screen(record).writing(*files).missing(*(OVER,) * missed_budget(run.budget, record))
+        answer["report"] = str(write_page(record, o.out))
+        files.append(f"report: {answer['report']}")
+    return answer, slim_screen(record).writing(*files).missing(*(OVER,) * missed_budget(run.budget, record))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from torch import Tensor
 from paceline.errors import UserError, unknown
 from paceline.training.attach.consistency import checksum
 from paceline.training.runs import cifar
-from paceline.training.runs.training_run import DIRECTORIES
+from paceline.training.runs.training_run import DIRECTORIES, SHAPED
 from paceline.workload import call_factory
 
 _DIGESTED_BYTES = 64 << 20  # of samples: a tenth of a second
-_KINDS = ("digits", *(f"{kind}:DIR" for kind in DIRECTORIES), "module:function")
+_KINDS = ("digits", f"{SHAPED}:CxHxW", *(f"{kind}:DIR" for kind in DIRECTORIES), "module:function")
+LEAST_SIDE, LARGEST_SIDE, MOST_CHANNELS = 8, 64, 4
+"""Shapes of ``digits:CxHxW``: each side in pixels, and channels. Larger images would only enlarge eight pixels further."""
+_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,18 @@ def _spread(samples: Tensor) -> Tensor:
 
 
 def load(spec: str) -> Dataset:
-    """Load a dataset: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function``.
+    """Load a dataset: ``digits``, ``digits:CxHxW``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or
+    ``module:function``.
 
     Raises:
-        UserError: an unknown name, a directory without the files, a function that returns something else.
+        UserError: an unknown name, a shape that the digits lack, a directory without the files, a function that returns
+            something else.
     """
     kind, colon, rest = spec.partition(":")
     if spec == "digits":
         return _digits()
+    if kind == SHAPED:
+        return _digits(spec, *_image_shape(spec, rest))
     if kind in ("mnist", "fashion-mnist"):
         if not rest:
             raise UserError(f"data {spec} needs a directory", f"write it as {kind}:DIR, with the four idx .gz files in DIR")
@@ -67,8 +75,20 @@ def load(spec: str) -> Dataset:
     return _from_user(spec, call_factory(spec))
 
 
-def _digits() -> Dataset:
-    """Load scikit-learn's 1,797 digits of 8x8, each pixel enlarged to three by three, in 28x28 images; every fifth is held out.
+def _image_shape(spec: str, text: str) -> tuple[int, int, int]:
+    """Parse ``3x32x32``. Raises UserError for a shape that the digits lack."""
+    match = _SHAPE.fullmatch(text)
+    channels, height, width = map(int, match.groups()) if match else (0, 0, 0)
+    if not 1 <= channels <= MOST_CHANNELS or not LEAST_SIDE <= min(height, width) <= max(height, width) <= LARGEST_SIDE:
+        sides = f"sides of {LEAST_SIDE} to {LARGEST_SIDE}"
+        raise UserError(f"data {spec}", f"write it as {SHAPED}:3x32x32, with 1 to {MOST_CHANNELS} equal channels and {sides}")
+    return channels, height, width
+
+
+def _digits(name: str = "digits", channels: int = 1, height: int = 28, width: int = 28) -> Dataset:
+    """Load scikit-learn's 1,797 digits of 8x8, enlarged and centred in images of a shape; every fifth is held out.
+
+    Each pixel becomes a square, as large as fits with a margin of a seventh: three by three in 28x28.
 
     Source: Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits, UCI (test part).
     """
@@ -77,12 +97,15 @@ def _digits() -> Dataset:
         raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
     # Its file alone: importing scikit-learn would take each worker a second.
     raw = np.loadtxt(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", np.float32, delimiter=",")
-    images = np.kron(raw[:, :-1].reshape(-1, 8, 8) / 16, np.ones((1, 3, 3), np.float32))
-    x = torch.from_numpy(np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None])
+    factor = max(1, min(height, width) * 6 // 7 // 8)
+    images = np.kron(raw[:, :-1].reshape(-1, 8, 8) / 16, np.ones((1, factor, factor), np.float32))
+    top, left = height - 8 * factor, width - 8 * factor
+    padded = np.pad(images, ((0, 0), (top // 2, top - top // 2), (left // 2, left - left // 2)))
+    x = torch.from_numpy(padded[:, None]).repeat(1, channels, 1, 1)
     y = torch.from_numpy(raw[:, -1].astype(np.int64))
     order = torch.from_numpy(np.random.default_rng(1998).permutation(len(y)))
     held = len(y) // 5
-    return Dataset("digits", x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]])
+    return Dataset(name, x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]])
 
 
 def _idx(kind: str, directory: Path) -> Dataset:

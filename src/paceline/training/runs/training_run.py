@@ -24,6 +24,8 @@ MOST_TIMEOUT_S = 7 * 86400.0
 MOST_EPOCHS = 10**9
 DIRECTORIES = ("mnist", "fashion-mnist", "cifar10")
 """Kinds of data that are read from a directory, ``KIND:DIR``."""
+SHAPED = "digits"
+"""Kind of data that takes a shape, ``KIND:CxHxW``."""
 TRAINING_SAMPLES: Mapping[str, int] = {"digits": 1438, "mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
 """Samples of an epoch by kind of data: as published; of the digits, four of every five."""
 _LARGEST = 10**15
@@ -316,7 +318,7 @@ class TrainingRun:
         return {
             name: value
             for name, value in (("model", self.model), ("data", self.data))
-            if ":" in value and not (name == "data" and value.partition(":")[0] in DIRECTORIES)
+            if ":" in value and not (name == "data" and value.partition(":")[0] in (SHAPED, *DIRECTORIES))
         }
 
     def on_nodes_of(self, ranks: int) -> TrainingRun:

@@ -112,6 +112,7 @@ class SlimRecord:
         whole: before. ``slimmed``: after; None if only predicted. ``quantised``: the slimmed one in int8.
         predicted_s: latency of the slimmed network by the layers' tables; 0: unknown.
         kept: reasons why parts stayed whole, by place. ``notes``: further remarks.
+        clock: latency of the whole network at the end relative to before training. A budget of latency is multiplied by it.
         environment: environment of the measurements. ``files``: written files by name; ``sizes``: their bytes on the disk.
     """
 
@@ -135,6 +136,7 @@ class SlimRecord:
     sizes: Mapping[str, int] = field(default_factory=dict)
     training: Training | None = None
     held_out: int = 0
+    clock: float = 1.0
 
     @property
     def speedup(self) -> float:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from paceline.edge.evaluation import held_out, held_out_on_file
+from paceline.edge.kept_budget import shrunk
 from paceline.edge.slim_data import check_fits
 from paceline.errors import Interrupted, NotMet, UserError, unknown
 from paceline.record import environment
@@ -324,6 +325,7 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
 def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data: Dataset, say: Say) -> _Point:
     """Slim to one budget: follow the path if the method has one, shrink, train the rest."""
     slim.check()
+    budget = slim.budget
     suffix = f"-{number + 1}" if number else ""
     has_path = METHODS[run.method].has_path
     if has_path:
@@ -331,18 +333,18 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
         _stage(path, say, f"on the path to {slim.budget}")
         start = path.out
     load_weights(slim.model, start, run.training.model)
-    small = slim.shrink().eval()
+    slim, small, measured = shrunk(slim)
     if slim.plan is None:
         raise AssertionError("shrink makes a plan")
     file = run.out / f"plan-{number + 1}.json"
     slim.plan.save(file)
-    notes = (*slim.notes, *METHODS[run.method].changes(_network(run, weights), slim.model))
+    notes = (*slim.notes, *measured, *METHODS[run.method].changes(_network(run, weights), slim.model))
     if has_path and run.distill and _on_training(small, data) > _on_training(_network(run, weights), data):
         run, notes = replace(run, distill=0.0), (*notes, NO_TEACHER)
     tune = run.tuning(suffix, start, file, weights)
-    _stage(tune, say, "fine-tuning the slimmed network" if has_path else f"training the new network for {slim.budget}")
+    _stage(tune, say, "fine-tuning the slimmed network" if has_path else f"training the new network for {budget}")
     load_weights(small, tune.out, f"the slimmed {run.training.model}")
-    return _Point(slim.budget, start, slim.plan, small, *held_out(small, data), _predicted(slim), slim.kept, notes)
+    return _Point(budget, start, slim.plan, small, *held_out(small, data), _predicted(slim), slim.kept, notes)
 
 
 def _on_training(model: nn.Module, data: Dataset) -> float:
@@ -423,9 +425,9 @@ def _written(
         kept=dict(chosen.kept),
         notes=(
             *chosen.notes,
-            *_missed(run, times["whole"], times[name], exported),
+            *_missed(run, now, times["whole"], times[name], exported),
             *_lost_much(run, before, chosen),
-            *_rescaled(now),
+            *_rescaled(now, run.budget),
             *replacement_notes(chosen.plan),
             *notes_on(slim),
             *why_not,
@@ -435,6 +437,7 @@ def _written(
         files={file.name: str(run.out / file.name) for file in written},
         sizes={file.name: file.stat().st_size for file in written},
         quantised=in_int8,
+        clock=now,
         curve=(
             CurvePoint("whole", times["whole"].median_s, times["whole"].median_s, before[0]),
             *(
@@ -465,27 +468,37 @@ def _lost_much(run: SlimRun, before: tuple[float, float], point: _Point) -> Iter
         yield f"The slimmed network loses {lost:.1f} points of accuracy: give more {longer}, or a larger budget."
 
 
-def _rescaled(now: float) -> Iterator[str]:
+def _rescaled(now: float, budget: Budget) -> Iterator[str]:
     """Note that the load of the machine changed since the predictions were made."""
     if abs(now - 1) > NOTICED:
-        yield f"The whole network takes {now:.2f} times what it took before training; predictions are multiplied by that."
+        what = f"predictions and {budget}" if budget.kind == "latency" else "predictions"
+        yield f"The whole network takes {now:.2f} times what it took before training; {what} are multiplied by that."
 
 
 def missed_budget(budget: Budget, record: SlimRecord) -> bool:
     """Return whether the measured latency exceeds the budget."""
-    limit_s = {"latency": budget.value, "speedup": record.whole.latency_s / budget.value}.get(budget.kind)
+    limit_s = limit(budget, record.whole.latency_s, record.clock)
     return limit_s is not None and record.slimmed is not None and record.slimmed.latency_s > limit_s
 
 
-def _missed(run: SlimRun, whole: Latency, slimmed: Latency, file: Path) -> Iterator[str]:
+def limit(budget: Budget, whole_s: float, clock: float) -> float | None:
+    """Return the latency that a budget allows at the machine's present speed; None for a size or an accuracy.
+
+    Args:
+        whole_s: the whole network now. ``clock``: the same relative to before training.
+    """
+    return {"latency": budget.value * clock, "speedup": whole_s / budget.value}.get(budget.kind)
+
+
+def _missed(run: SlimRun, now: float, whole: Latency, slimmed: Latency, file: Path) -> Iterator[str]:
     """Note that the measured network exceeds the budget."""
     kind = run.budget.kind
     if kind == "size" and file.stat().st_size > run.budget.value:
         size, weights = format_bytes(file.stat().st_size), format_bytes(run.budget.value)
         yield f"The file has {size}: it holds weights of {weights} and the graph."
-    limit = {"latency": run.budget.value, "speedup": whole.median_s / run.budget.value}.get(kind)
-    if limit is not None and slimmed.median_s > limit:
-        yield f"The budget is missed: {format_seconds(slimmed.median_s)} measured, {format_seconds(limit)} asked for."
+    limit_s = limit(run.budget, whole.median_s, now)
+    if limit_s is not None and slimmed.median_s > limit_s:
+        yield f"The budget is missed: {format_seconds(slimmed.median_s)} measured, {format_seconds(limit_s)} asked for."
 
 
 def int8_notes(slimmed: SlimMeasurement, quantised: SlimMeasurement | None) -> Iterator[str]:

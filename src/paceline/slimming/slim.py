@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from paceline.errors import UserError, unknown
 from paceline.slimming.export.onnx_export import to_onnx
 from paceline.slimming.latency.latency import Latency
+from paceline.slimming.latency.latency_forecast import alike_removed
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.latency.low_rank_times import least_seconds
 from paceline.slimming.methods.budget import Budget
@@ -34,6 +35,8 @@ from paceline.slimming.structures.tracing import structures_of
 from paceline.units import format_bytes, format_seconds
 
 STEPS = 2000
+SHARES = (0.75, 0.5, 0.375, 0.25, 0.125)
+"""Shares of every layer's structures of which one is measured before training."""
 Inputs = tuple[Any, ...] | Mapping[str, Any] | Tensor
 """Inputs in the order of a network's arguments, or by their names."""
 
@@ -184,9 +187,31 @@ class Slim:
             if "layers" in self._table:
                 self._times = LayerTimes.from_json(self._table["layers"], self.structures)
             else:
-                whole = self.whole if self.subject is self.model else self.latency({"": self.subject})[""]
-                self._times = LayerTimes(self.structures, whole, round_to=self.round_to, threads=self.threads)
+                whole = self.whole if self.subject is self.model else self._relative(self.subject)
+                times = LayerTimes(self.structures, whole, round_to=self.round_to, threads=self.threads)
+                self._times = self._corrected(times)
         return self._times
+
+    def _relative(self, network: nn.Module) -> Latency:
+        """Measure a network in turns with the whole one, on the scale of ``whole``."""
+        found = self.latency({"whole": self.model, "": network})
+        scale = self.whole.median_s / found["whole"].median_s
+        each = found[""]
+        return Latency(scale * each.median_s, scale * each.low_s, scale * each.high_s, each.turns)
+
+    def _corrected(self, times: LayerTimes) -> LayerTimes:
+        """Correct the tables by one measured network: the widest of ``SHARES`` that is predicted to meet the latency."""
+        try:
+            goal = self.goal if self.budget.kind != "size" else 0.0
+            every = (alike_removed(self.structures, share) for share in SHARES)
+            removed = next((each for each in every if 0 < times.seconds(each) <= goal), None)
+            if removed is None:
+                return times
+            small = load(SlimPlan.of(self.structures, removed), self.subject).eval()
+            found = self.latency({"whole": self.subject, "small": small})
+        except UserError:  # a budget that is met, or a network that is not exported at these widths
+            return times
+        return times.corrected(removed, found["small"].median_s / found["whole"].median_s)
 
     @property
     def cost(self) -> Cost:
@@ -271,7 +296,7 @@ class Slim:
         return small
 
     def latency(self, models: Mapping[str, nn.Module]) -> dict[str, Latency]:
-        """Measure the latencies of these networks on the target, in alternation, by name."""
+        """Measure the latencies of these networks on the target by name, in turns with the first."""
         self._not_sharded()
         with tempfile.TemporaryDirectory() as directory:
             files = {}

@@ -11,6 +11,7 @@ from torch import nn
 
 from paceline.errors import UserError
 from paceline.slimming.latency.latency import Latency
+from paceline.slimming.latency.latency_forecast import alike_removed
 from paceline.slimming.latency.layer_times import REST, LayerTimes
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of
@@ -114,3 +115,20 @@ def test_a_low_rank_is_two_layers(residual: tuple[Structures, LayerTimes]) -> No
     for name in ("depthwise", "frist"):
         with pytest.raises(UserError, match="layer of a low rank"):
             residual[1].low_rank({name: 2})
+
+
+def test_a_measured_network_has_its_measured_ratio(residual: tuple[Structures, LayerTimes]) -> None:
+    """The whole network stays as measured; sums, layers and nodes agree; the correction survives its file."""
+    found, times = residual
+    half, fewer = alike_removed(found, 0.5), alike_removed(found, 0.25)
+    share = times.seconds(half) / times.whole.median_s
+    made = times.corrected(half, share**1.3)
+    assert made.seconds() == times.seconds() and made.seconds(half) == pytest.approx(share**1.3 * times.whole.median_s)
+    assert made.seconds(fewer) == pytest.approx((times.seconds(fewer) / times.whole.median_s) ** 1.3 * times.whole.median_s)
+    assert sum(made.by_layer(half).values()) == made.seconds(half)
+    assert sum(took for *_, took in made.nodes(half)) + made.by_layer(half)[REST] == pytest.approx(made.seconds(half))
+    assert LayerTimes.from_json(json.loads(json.dumps(made.to_json())), found).seconds(half) == made.seconds(half)
+    assert made.corrected(half, share).seconds(half) == pytest.approx(times.seconds(half)), "one correction replaces another"
+    for ratio in (1.0, 0.0):
+        assert times.corrected(half, ratio) is times
+    assert times.corrected(half, share**9).seconds(half) == pytest.approx(share**2 * times.whole.median_s), "doubted"

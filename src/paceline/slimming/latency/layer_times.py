@@ -3,14 +3,15 @@
 The time of a network is a sum: a call of the runtime; each operation with weights, from a table of its widths; reading its
 weights if all weights together exceed a cache; every other step, in proportion to its remaining elements; and a constant cost
 of each node. The sum is scaled to the measured latency of the whole network, and sums of smaller networks by the same factor.
+One narrower network may be measured in turns with the whole one: ratios are then raised to the power that fits it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
-from math import prod
+from dataclasses import asdict, dataclass, replace
+from math import log, prod
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from paceline.slimming.structures.structures import Labelled, Structures
 
 REST = "the rest"
 VERSION = 3
+POWERS, NEAR_WHOLE = (0.5, 2.0), 0.9
+"""Range of the correction's power, beyond which the measurement is doubted, and the share above which there is none."""
 Progress = Callable[[int, int], None]
 """Callback with the number of timed operations and their total."""
 
@@ -37,12 +40,14 @@ class MeasuredLayers:
     Attributes:
         tables: tables of each operation. ``fixed_s``: constant part of the network. ``steps``: shrinking part of each step.
         reading: seconds that a byte of each operation's weights adds to its table.
+        power: of ratios of sums to the whole network, so that one narrower network has its measured ratio.
     """
 
     tables: tuple[WidthTable, ...]
     fixed_s: float
     steps: tuple[float, ...]
     reading: tuple[float, ...]
+    power: float = 1.0
 
 
 class LayerTimes:
@@ -77,13 +82,30 @@ class LayerTimes:
         self._steps = dict(by_tensors)
         self._left.close()
         self._known: dict[tuple[int, int, int, tuple[int, ...]], float] = {}
-        self._scale = 1.0
-        self._scale = whole.median_s / sum(self.by_layer().values())
+        self._scale, self._power = 1.0, measured.power
+        self._scale = whole.median_s / sum(self._uncorrected().values())
 
     def rescaled(self, whole: Latency) -> LayerTimes:
         """Return the tables with another measurement of the whole network."""
         made = LayerTimes.__new__(LayerTimes)
         made._build(self._structures, whole, self._parts, self._measured)
+        return made
+
+    def corrected(self, removed: Collection[int], ratio: float) -> LayerTimes:
+        """Return the tables so that the network without some structures takes a measured share of the whole network's time.
+
+        Shares of other networks are raised to the same power. One near 1, or a power beyond ``POWERS``, corrects nothing.
+
+        Args:
+            ratio: latency without them / latency of the whole network, timed in turns.
+        """
+        share = sum(self._uncorrected(removed).values()) / self.whole.median_s
+        if not 0 < ratio < 1 or not 0 < share < NEAR_WHOLE:
+            return self
+        power = log(ratio) / log(share)
+        made = LayerTimes.__new__(LayerTimes)
+        kept = replace(self._measured, power=min(max(power, POWERS[0]), POWERS[1]))
+        made._build(self._structures, self.whole, self._parts, kept)
         return made
 
     def seconds(self, removed: Collection[int] = ()) -> float:
@@ -92,6 +114,15 @@ class LayerTimes:
 
     def by_layer(self, removed: Collection[int] = ()) -> dict[str, float]:
         """Return the seconds of each operation, by its module or its weight; the remainder is under ``REST``."""
+        found = self._uncorrected(removed)
+        factor = self._correction(sum(found.values()))
+        return found if factor == 1 else {name: factor * each for name, each in found.items()}
+
+    def _correction(self, seconds: float) -> float:
+        """Return the factor on an uncorrected sum."""
+        return (seconds / self.whole.median_s) ** (self._power - 1) if seconds and self._power != 1 else 1.0
+
+    def _uncorrected(self, removed: Collection[int] = ()) -> dict[str, float]:
         counts = self._left.counts(removed)
         found: dict[str, float] = defaultdict(float)
         for number, (part, width) in enumerate(zip(self._parts, self._widths, strict=True)):
@@ -135,10 +166,11 @@ class LayerTimes:
     def nodes(self, removed: Collection[int] = ()) -> list[tuple[str, OnnxNode, float]]:
         """Return name, widths and seconds of each remaining operation."""
         counts, found = self._left.counts(removed), []
+        scale = self._scale * (self._correction(sum(self._uncorrected(removed).values())) if removed else 1.0)
         for number, (part, width) in enumerate(zip(self._parts, self._widths, strict=True)):
             entering, leaving, kernel = width.left(counts)
             if entering and leaving:
-                took = self._scale * self._part_seconds(number, entering, leaving, kernel)
+                took = scale * self._part_seconds(number, entering, leaving, kernel)
                 found.append((part.name, part.at(entering, leaving, kernel), took))
         return found
 
@@ -163,6 +195,7 @@ class LayerTimes:
             "fixed_s": measured.fixed_s,
             "steps": list(measured.steps),
             "reading": list(measured.reading),
+            "power": measured.power,
         }
 
     @classmethod
@@ -181,7 +214,9 @@ class LayerTimes:
                 raise UserError(f"the table is of version {data['version']}", f"this release reads version {VERSION}")
             tables = tuple(WidthTable.from_json(each) for each in data["tables"])
             steps = tuple(float(each) for each in data["steps"])
-            measured = MeasuredLayers(tables, float(data["fixed_s"]), steps, tuple(map(float, data["reading"])))
+            measured = MeasuredLayers(
+                tables, float(data["fixed_s"]), steps, tuple(map(float, data["reading"])), float(data.get("power", 1.0))
+            )
             whole = Latency(**data["whole"])
             same = list(data["weights"]) == [part.weight for part in parts] and len(tables) == len(parts)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -279,6 +314,7 @@ class _Left:
     def close(self) -> None:
         """Build the arrays after all numbers are assigned."""
         self._flat = np.concatenate([*self._every, np.zeros(1, np.int64)])
+        self._last = max(self._last, int(self._flat.max()))  # steps may have units that no weight has
         self._starts = np.cumsum([0, *(len(each) for each in self._every)])  # the last is of what was added
         self.sizes = np.array([len(each) for each in self._every], np.int64)
 

@@ -15,7 +15,7 @@ from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.slimming.export.exporting import checked_export, difference, refused, silent
 from paceline.slimming.export.onnx_export import to_onnx
-from paceline.slimming.latency.latency import Latency, alternating, pinned, session_call
+from paceline.slimming.latency.latency import Latency, alternating, own_clock, pinned, session_call
 from paceline.slimming.structures.shrink import tensors_in
 
 
@@ -53,15 +53,16 @@ class SlimTarget(ABC):
         """Return the number of channels that the runtime's fp32 kernels compute at once here. Widths are multiples of it."""
 
     def latencies(
-        self, files: Mapping[str, tuple[str | Path, tuple[Any, ...]]], threads: int = 1, turns: int = 15
+        self, files: Mapping[str, tuple[str | Path, tuple[Any, ...]]], threads: int = 1, turns: int | None = None
     ) -> dict[str, Latency]:
-        """Measure latencies by name, in alternation and after a warm-up, on as many processors as threads.
+        """Measure latencies by name, after a warm-up and in turns with the first, on as many processors as threads.
 
         Args:
             files: file and inputs, by name.
         """
         with pinned(threads):
-            return alternating({name: self.call(file, inputs, threads) for name, (file, inputs) in files.items()}, turns)
+            calls = {name: self.call(file, inputs, threads) for name, (file, inputs) in files.items()}
+            return alternating(calls, turns, own_clock(threads))
 
     def check_installed(self) -> None:
         """Check the package. Raises UserError with the command to install it if it is missing."""

@@ -232,6 +232,7 @@ class SlimPrediction:
         rows: possible results of the method, from the least change to the most; empty if unknown for the device.
         goal: budget in seconds or bytes; None: it is a loss of accuracy, which is not predicted here.
         meets: the least change that meets the budget, also between the rows; None if unknown.
+        int8: whether int8 alone is faster and meets the budget, in words; empty if it was not timed.
     """
 
     model: str
@@ -250,6 +251,7 @@ class SlimPrediction:
     device: PublishedDevice | None = None
     low_s: float | None = None
     high_s: float | None = None
+    int8: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain data."""

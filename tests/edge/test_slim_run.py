@@ -122,7 +122,7 @@ def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothin
     quantised = record.quantised
     assert quantised is not None and quantised.file_bytes < 0.4 * after.file_bytes
     assert quantised.accuracy is not None and abs(quantised.accuracy - after.accuracy) < 0.05  # type: ignore[operator]
-    assert record.sizes == {name: (tmp_path / name).stat().st_size for name in record.files} and len(record.sizes) == 4
+    assert record.sizes == {name: (tmp_path / name).stat().st_size for name in record.files} and len(record.sizes) == 5
     assert difference(small, (data.test_x[:1],), tmp_path / "model.onnx") < 1e-4
     assert SlimRecord.from_json(json.loads((tmp_path / "slim.json").read_text())).widths == record.widths
     assert any(width.after < width.before for width in record.widths)
@@ -130,7 +130,8 @@ def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothin
     assert sum(each.before_s for each in record.layers) == pytest.approx(record.whole.latency_s)
     assert sum(each.after_s for each in record.layers) == pytest.approx(after.latency_s)
     assert all(each.predicted_s > 0 for each in record.layers), "which the tables say for a size too"
-    assert not list(tmp_path.glob("*.draft*")) and said[:2] == ["measuring the layers", "training the whole network"]
+    assert not list(tmp_path.glob("*.draft*")) and said[1:3] == ["measuring the layers", "training the whole network"]
+    assert said[0].startswith("The whole network in int8 is ") and "whole.int8.onnx" in record.files
     stages = {name: (tmp_path / name / "checkpoint.pt").stat().st_mtime_ns for name in ("whole", "path", "tuned")}
     (tmp_path / "tuned" / "checkpoint.pt").unlink()
     (tmp_path / "tuned" / "record.jsonl").unlink()
@@ -161,7 +162,9 @@ def test_a_table_is_measured_again_where_it_is_of_something_else(tmp_path: Path)
     whole = build_model("lenet5", 0).eval()
     for each in (run, run, run_of(tmp_path, threads=2), run_of(tmp_path, threads=2)):
         slim_run._measured(each, whole, data, said.append)
-    assert said == ["measuring the layers"] * 2
+    assert said[1::2] == ["measuring the layers"] * 2 and all(
+        each.startswith("The whole network in int8") for each in said[::2]
+    )
     assert json.loads((tmp_path / "table.json").read_text())["of"] == {"method": "auto", "target": "onnxruntime", "threads": 2}
 
 

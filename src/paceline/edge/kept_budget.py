@@ -42,3 +42,12 @@ def shrunk(slim: Slim) -> tuple[Slim, nn.Module, tuple[str, ...]]:
             break
         note = f"After the removal the network measured {first / goal:.2f} times the budget, so more was removed."
     return slim, small, (note,) if note else ()
+
+
+def limit(budget: Budget, whole_s: float, clock: float) -> float | None:
+    """Return the latency that a budget allows at the machine's present speed; None for a size or an accuracy.
+
+    Args:
+        whole_s: the whole network now. ``clock``: the same relative to before training.
+    """
+    return {"latency": budget.value * clock, "speedup": whole_s / budget.value}.get(budget.kind)

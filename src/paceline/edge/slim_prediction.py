@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.edge.int8_forecast import int8_forecast
 from paceline.edge.slim_data import example_inputs
 from paceline.edge.slim_run import SlimRun, first_budget, notes_on
 from paceline.hardware.edge import EdgeDevice
@@ -56,11 +57,18 @@ def predict(run: SlimRun, device: EdgeDevice | None = None) -> SlimPrediction:
         goal=goal,
         meets=next(meeting, None),
         kept={} if unknown else dict(prospects.kept),
+        int8=_int8(slim, run, device),
         notes=((unknown,) if unknown else prospects.notes) + (*notes_on(slim), *place.notes),
         device=place.device,
         low_s=place.whole[1],
         high_s=place.whole[2],
     )
+
+
+def _int8(slim: Slim, run: SlimRun, device: EdgeDevice | None) -> str:
+    """Return the forecast of int8 here; empty for another processor."""
+    forecast = None if device else int8_forecast(slim)
+    return forecast.text(run.budget) if forecast else ""
 
 
 class _Here:

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from paceline.edge.evaluation import held_out, held_out_on_file
-from paceline.edge.kept_budget import shrunk
+from paceline.edge.int8_forecast import WHOLE_INT8_FILE, int8_forecast, whole_int8_note
+from paceline.edge.kept_budget import limit, shrunk
 from paceline.edge.slim_data import check_fits
 from paceline.errors import Interrupted, NotMet, UserError, unknown
 from paceline.record import environment
@@ -52,6 +53,7 @@ NOTICED = 0.02
 LARGE_LOSS = 2.0
 """Loss in percentage points of accuracy above which a next step is suggested."""
 INT8, INT8_FILE = "int8", "model.int8.onnx"
+WHOLE_INT8 = "whole in int8"
 SETTINGS, RECORD = "settings.json", "slim.json"
 Say = Callable[[str], None]
 
@@ -65,7 +67,7 @@ class SlimRun:
         path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: epochs of the slimmed network; 0: a
             third, or all of the training's if it starts untrained.
         distill: weight of the whole network's outputs in fine-tuning.
-        int8: also quantise the slimmed network, on ONNX Runtime.
+        int8: also quantise the slimmed and the whole network, on ONNX Runtime.
     """
 
     training: TrainingRun
@@ -164,7 +166,7 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
 
     Returns:
         The record, also written as ``slim.json`` next to ``plan.json``, ``weights.pt`` and ``model.onnx`` (``model.pte`` or
-        ``model.tflite`` for another target). With ``int8`` there is ``model.int8.onnx`` too.
+        ``model.tflite`` for another target). With ``int8`` there are ``model.int8.onnx`` and ``whole.int8.onnx`` too.
 
     Raises:
         UserError: as ``train``; a network that cannot be traced or exported; a budget that cannot be met.
@@ -317,6 +319,8 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
     slim = Slim(whole, inputs, budget=budget, method=run.method, threads=run.threads, table=table, target=run.target)
     slim.structures  # noqa: B018 (a network that cannot be traced is refused before anything is measured)
     if table is None:
+        if forecast := int8_forecast(slim):
+            say(forecast.text(run.budget))
         say("measuring the layers")
         write_whole(file, json.dumps({"of": of, **slim.table}))
     return slim
@@ -393,6 +397,9 @@ def _written(
     name = f"slimmed {points.index(chosen)}"
     quantised, why_not = _quantised(run, files[name], data, drafts / INT8_FILE)
     timed = files if quantised is None else {**files, INT8: quantised}
+    whole_int8, _ = _quantised(run, files["whole"], data, drafts / WHOLE_INT8_FILE)
+    if whole_int8 is not None:
+        timed = {**timed, WHOLE_INT8: whole_int8}
     times = slim.target.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
     now = times["whole"].median_s / slim.whole.median_s  # the machine's load may have changed since the measurement
     removed = METHODS[run.method].removed(chosen.plan, slim.structures)
@@ -407,7 +414,12 @@ def _written(
     in_int8 = None
     if quantised is not None:
         in_int8 = _as_measured(times[INT8], chosen.model, quantised, held_out_on_file(quantised, data))
-    written = [drafts / "plan.json", drafts / "weights.pt", exported, *([] if quantised is None else [quantised])]
+    alone: tuple[str, ...] = ()
+    if whole_int8 is not None:
+        quality = held_out_on_file(whole_int8, data)
+        alone = (whole_int8_note(run.budget, times["whole"].median_s, now, times[WHOLE_INT8].median_s, quality[0]),)
+    made = [each for each in (quantised, whole_int8) if each is not None]
+    written = [drafts / "plan.json", drafts / "weights.pt", exported, *made]
     return SlimRecord(
         model=run.training.model,
         data=run.training.data,
@@ -432,6 +444,7 @@ def _written(
             *notes_on(slim),
             *why_not,
             *int8_notes(slimmed, in_int8),
+            *alone,
         ),
         environment=environment(("numpy", "torch", "onnx", slim.target.package)),
         files={file.name: str(run.out / file.name) for file in written},
@@ -479,15 +492,6 @@ def missed_budget(budget: Budget, record: SlimRecord) -> bool:
     """Return whether the measured latency exceeds the budget."""
     limit_s = limit(budget, record.whole.latency_s, record.clock)
     return limit_s is not None and record.slimmed is not None and record.slimmed.latency_s > limit_s
-
-
-def limit(budget: Budget, whole_s: float, clock: float) -> float | None:
-    """Return the latency that a budget allows at the machine's present speed; None for a size or an accuracy.
-
-    Args:
-        whole_s: the whole network now. ``clock``: the same relative to before training.
-    """
-    return {"latency": budget.value * clock, "speedup": whole_s / budget.value}.get(budget.kind)
 
 
 def _missed(run: SlimRun, now: float, whole: Latency, slimmed: Latency, file: Path) -> Iterator[str]:

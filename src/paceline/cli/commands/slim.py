@@ -25,7 +25,7 @@ def add(parser: Parser) -> None:
     common(parser.add_argument("--method", metavar="M", default="auto", help=methods))
     targets = "onnxruntime (default), executorch or litert"
     common(parser.add_argument("--target", metavar="T", default="onnxruntime", help=targets))
-    int8 = "also write and measure the slimmed network in int8, on ONNX Runtime"
+    int8 = "also write and measure the slimmed and the whole network in int8, on ONNX Runtime"
     parser.add_argument("--int8", action="store_true", help=int8)
     budgets = "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt (default speedup=2x)"
     common(parser.add_argument("--budget", metavar="B", default="speedup=2x", help=budgets))

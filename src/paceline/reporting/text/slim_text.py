@@ -115,6 +115,7 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
     return Screen(
         title=f"{prediction.model} on {place}: what other {words.plural} would take",
         answer=(
+            *([Paragraph(prediction.int8)] if prediction.int8 else []),
             Paragraph(f"The whole network takes {latency}{how}; {meets}."),
             GAP,
             Table(head, rows, frozenset({0})),

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.las import las
-from paceline.scheduling.policies.serving_order import fifo, srtf
+from paceline.scheduling.policies.registry import POLICIES
+from paceline.scheduling.policies.serving_order import fifo
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
-from paceline.scheduling.state import Decision, Policy, State
+from paceline.scheduling.state import Decision, State
 from scheduling_toys import FREE, audit, ends, rigid, simulated
 
 FOUR = Fleet.named("1x4xT4")
@@ -125,10 +126,16 @@ def conditioned(draw: st.DrawFn) -> list[Job]:
     return jobs
 
 
-@pytest.mark.parametrize(("policy", "round_s"), [(newest, 0.0), (las, 60.0), (srtf, 30.0)])
-@given(jobs=conditioned())
-@settings(max_examples=12, deadline=None)
-def test_any_schedule_meets_the_conditions(policy: Policy, round_s: float, jobs: Sequence[Job]) -> None:
+EVERY = {"newest": newest, **{name: entry.decide for name, entry in POLICIES.items() if name not in ("cost", "deadline")}}
+"""Policies that need neither prices nor deadlines."""
+
+
+@pytest.mark.everyday("newest", "las", "paceline", "priority", "kueue", others="long")
+@pytest.mark.parametrize("name", EVERY)
+@given(jobs=conditioned(), round_s=st.sampled_from([0.0, 60.0]))
+@settings(max_examples=8, deadline=None)
+def test_any_schedule_meets_the_conditions(name: str, jobs: Sequence[Job], round_s: float) -> None:
+    policy = EVERY[name]
     schedule = simulated(jobs, policy, RACKS, replace(FREE, round_s=round_s))
     whole = [outcome for outcome in schedule.outcomes if outcome.job.share == 1]
     audit(replace(schedule, outcomes=tuple(whole)), [outcome.job for outcome in whole])

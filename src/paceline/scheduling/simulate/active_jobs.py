@@ -298,10 +298,7 @@ class ActiveJobs:
             here = [self.placements[index] if self.columns[TYPE, index] == group else () for index in indices]
             before = [tuple((node - nodes.start, count) for node, count in placement) for placement in here]
             sizes = np.where(self.up[nodes], self.fleet.node_devices[nodes], 0)
-            for index in pinned:
-                for node, count in self.placements[index]:
-                    if nodes.start <= node < nodes.stop:
-                        sizes[node - nodes.start] -= count
+            sizes -= self._pinned_devices(pinned, changed)[nodes]
             after = repacked(sizes, before, decision.devices[indices], self.fleet.groups[group].leaf_nodes)
             for index, placement in zip(indices, after, strict=True):
                 placements[index] = tuple((node + nodes.start, count) for node, count in placement)
@@ -316,6 +313,17 @@ class ActiveJobs:
             else:
                 changed[index] = True
         return placements
+
+    def _pinned_devices(self, pinned: Sequence[int], changed: Bools) -> Ints:
+        """Return the devices of each node that pinned jobs keep, or hold until the end of their grace."""
+        kept = np.zeros(len(self.free), np.int64)
+        for index in pinned:
+            if self.jobs[index].share == 1 and (not changed[index] or self.jobs[index].grace_s):
+                for node, count in self.placements[index]:
+                    kept[node] += count
+        for node, loads in self.shared.loads().items():
+            kept[node] += len(loads)
+        return kept
 
     def _is_pinned(self, index: int) -> bool:
         """Return whether a job may not move, or needs more than a free place."""

@@ -13,6 +13,7 @@ from paceline.scheduling.live.journal import LiveRow, Report
 from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.policy import LiveAdapter, core_job, even, restarts
 from paceline.scheduling.live.runner import Snapshot
+from paceline.scheduling.policies.backfill.easy import priority
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.policies.max_min import max_min
@@ -140,3 +141,34 @@ def test_even_gives_all_and_moves_nobody_without_need() -> None:
     assert decision.placements == {"a": {"h0": 2}, "b": {"h1": 2}}
     many = even(state(*(row(f"j{n}") for n in range(6))))
     assert list(many.placements) == ["j0", "j1", "j2", "j3"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "since", "placed"),
+    [
+        ({}, 150.0, {"high": {"h0": 2}}),
+        ({"preemptible": False}, 150.0, {"low": {"h0": 2}}),
+        ({"min_run_s": 60.0}, 150.0, {"low": {"h0": 2}}),
+        ({"min_run_s": 60.0}, 130.0, {"high": {"h0": 2}}),
+    ],
+    ids=str,
+)
+def test_a_live_job_keeps_its_devices_while_its_owner_says_so(
+    condition: dict[str, float], since: float, placed: dict[str, NodeDevices]
+) -> None:
+    low = script(BASE, "true", "low", min_devices=2, max_devices=2, duration_s=900.0, **condition)
+    high = script(BASE, "true", "high", min_devices=2, max_devices=2, duration_s=900.0, priority=9)
+    rows = (LiveRow(launch=low, arrival_s=100.0, since=since), LiveRow(launch=high, arrival_s=160.0))
+    live = state(*rows, placed={"low": {"h0": 2}}, nodes=(("h0", 2),))
+    assert LiveAdapter(priority, 10.0)(live).placements == placed
+
+
+def test_a_live_job_ends_at_its_limit_and_starts_on_the_node_that_it_requires() -> None:
+    late = LiveRow(launch=script(BASE, "true", "late", duration_s=900.0, limit_s=60.0), arrival_s=1.0, run_s=151.0)
+    whole = LiveRow(
+        launch=script(BASE, "true", "whole", min_devices=2, max_devices=2, duration_s=9.0, topology="node"), arrival_s=2.0
+    )
+    targets = LiveAdapter(fifo, 10.0)(state(late, whole, placed={"late": {"h0": 1}}, nodes=(("h0", 2), ("h1", 1))))
+    assert targets.removed == {"late": "it reached its limit of 60.0 s"} and "whole" not in targets.placements
+    room = LiveAdapter(fifo, 10.0)(state(whole, nodes=(("h0", 1), ("h1", 2))))
+    assert room.placements == {"whole": {"h1": 2}}

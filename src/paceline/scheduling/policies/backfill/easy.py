@@ -35,7 +35,7 @@ def easy(state: State, preempting: bool = False) -> Decision:
 
 def _preempt(plan: BackfillPlan, index: int) -> bool:
     priority = plan.state.jobs[index].priority
-    return plan.preempt(index, lambda other: plan.state.jobs[other].priority < priority)
+    return plan.preempt(index, lambda other: plan.state.jobs[other].priority < priority, rank=priority)
 
 
 def priority(state: State) -> Decision:

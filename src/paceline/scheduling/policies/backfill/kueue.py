@@ -79,11 +79,12 @@ class _Admission:
         self.tree = QuotaTree(settings, self.groups)
         self.plan = BackfillPlan(state)
         self.queues = [queue_of(job, settings) for job in state.jobs]
-        self.held: dict[int, str] = {}
+        self.preemptible: dict[int, str] = {}
         for index in np.flatnonzero(state.devices).tolist():
             flavor = self._flavor(index)
             if flavor:
-                self.held[index] = flavor
+                if not is_protected(state.jobs[index], float(state.held_s[index])):
+                    self.preemptible[index] = flavor
                 self.tree.add(self.queues[index], flavor, int(state.devices[index]))
         self._failed: dict[str, list[tuple[int, int, tuple[str, ...]]]] = {}
 
@@ -147,7 +148,7 @@ class _Admission:
                 continue
             for other in targets:
                 self.tree.add(self.queues[other], flavor, -int(self.plan.devices[other]))
-                self.held.pop(other, None)
+                self.preemptible.pop(other, None)
                 self.plan.take(other)
             self._count(index, flavor)
             self._failed.clear()
@@ -198,9 +199,14 @@ class _Admission:
     def _candidates(self, index: int, flavor: str) -> list[int]:
         state, queue, job = self.state, self.queues[index], self.state.jobs[index]
         stated = self.settings.queues[queue]
+        reclaims = stated.reclaim != "Never"
+        lending = {
+            name: reclaims and self.tree.related(queue, name, flavor) and self.tree.borrows(name, flavor)
+            for name in self.settings.queues
+        }
         found = []
-        for other, its in self.held.items():
-            if its != flavor or is_protected(state.jobs[other], float(state.held_s[other])):
+        for other, its in self.preemptible.items():
+            if its != flavor:
                 continue
             theirs, low = self.queues[other], state.jobs[other].priority
             if theirs == queue:
@@ -209,8 +215,9 @@ class _Admission:
                     newer and stated.within == "LowerOrNewerEqualPriority"
                 )
             else:
-                lends = self.tree.related(queue, theirs, flavor) and self.tree.borrows(theirs, flavor)
-                legal = lends and (stated.reclaim == "Any" or (stated.reclaim == "LowerPriority" and low < job.priority))
+                legal = lending[theirs] and (
+                    stated.reclaim == "Any" or (stated.reclaim == "LowerPriority" and low < job.priority)
+                )
             if legal:
                 found.append(other)
         return sorted(found, key=lambda job: (self.queues[job] == queue, state.jobs[job].priority, state.held_s[job]))

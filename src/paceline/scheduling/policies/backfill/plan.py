@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class BackfillPlan:
             running = [(state.placements[index], float(self._ends_s[index])) for index in held]
             self._nodes = NodePlan(state, [*running, *self._gone])
         self._victims: list[int] | None = None
+        self._below: dict[Hashable, list[int]] = {}
         self._in_vain: list[tuple[int, int, tuple[tuple[str, ...], str]]] = []
         self.available = [self._availability(group) for group in range(len(state.fleet.groups))]
 
@@ -138,7 +139,9 @@ class BackfillPlan:
             start_s = self.available[group].earliest(asked, seconds, start_s)
         return start_s, nodes
 
-    def preempt(self, index: int, lower: Callable[[int], bool], groups: Iterable[int] | None = None) -> bool:
+    def preempt(
+        self, index: int, lower: Callable[[int], bool], groups: Iterable[int] | None = None, rank: Hashable = None
+    ) -> bool:
         """Take devices from running jobs for a waiting one. Return whether enough of them can be taken.
 
         The least and then the latest started jobs lose their devices, none in vain. If they have a grace, the job gets a
@@ -146,13 +149,16 @@ class BackfillPlan:
 
         Args:
             lower: function that returns whether a running job may be preempted for it.
+            rank: value that is equal for jobs with the same ``lower``; None: each job has its own.
         """
         state, asked, job = self.state, int(self.state.requested[index]), self.state.jobs[index]
         if self._victims is None:
             held = np.flatnonzero(state.devices).tolist()
             legal = [other for other in held if not is_protected(state.jobs[other], float(state.held_s[other]))]
             self._victims = sorted(legal, key=lambda other: (state.jobs[other].priority, state.held_s[other]))
-        below = [other for other in self._victims if self.devices[other] and lower(other)]
+        if rank is None or rank not in self._below:
+            self._below[rank] = [other for other in self._victims if self.devices[other] and lower(other)]
+        below = self._below[rank]
         which, count = (job.device_types, job.topology), len(below)
         if any(count <= most and asked >= least and which == what for most, least, what in self._in_vain):
             return False
@@ -182,15 +188,19 @@ class BackfillPlan:
         start_s = max([start_s, *(now_s + self.state.jobs[other].grace_s for other in victims)])
 
         def suffices(chosen: Sequence[int]) -> bool:
-            plan = self._nodes
-            available = self.available[group].copy() if plan is None or nodes is None else plan.within(nodes)
+            available = self._available(group, nodes)
             for other in chosen:
                 self._give_back(available, other, there[other])
             return available.least(start_s, seconds) >= asked
 
-        if not suffices(victims) or suffices(()):
+        spare = self._available(group, nodes).least(start_s, seconds)
+        if spare >= asked or spare + sum(there[other] for other in victims) < asked:
             return None
-        low, high = 1, len(victims)
+        low, high = 1, 1
+        while not suffices(victims[:high]):
+            if high >= len(victims):
+                return None
+            low, high = high + 1, min(2 * high, len(victims))
         while low < high:
             half = (low + high) // 2
             low, high = (low, half) if suffices(victims[:half]) else (half + 1, high)
@@ -199,6 +209,11 @@ class BackfillPlan:
             fewer = [each for each in chosen if each != other]
             chosen = fewer if suffices(fewer) else chosen
         return chosen
+
+    def _available(self, group: int, nodes: slice | None) -> Availability:
+        """Return a copy of the free devices of a type, or of some nodes, over time."""
+        plan = self._nodes
+        return self.available[group].copy() if plan is None or nodes is None else plan.within(nodes)
 
     def _devices_on(self, index: int, nodes: slice | None) -> int:
         return int(self.devices[index]) if nodes is None else devices_on(self.state.placements[index], nodes)
@@ -216,6 +231,7 @@ class BackfillPlan:
         end_s = float(self._ends_s[other])
         until_s = self._give_back(self.available[int(self.types[other])], other, int(self.devices[other]))
         placement = self.state.placements[other] if self.state.placements else ()
+        self._below.clear()
         self.devices[other], self.types[other] = 0, -1
         self._ends_s[other] = math.inf
         if until_s > self.state.time_s:

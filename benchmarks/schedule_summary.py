@@ -82,9 +82,15 @@ def _fidelity(results: Path) -> Iterator[Line]:
             reached = ", ".join(f"{name} {error:+.1f} %" for name, error in zip(("mean", "median", "p99"), errors, strict=True))
             what = f"Sia, philly/1: {row['policy']}"
             yield what, "within 10 %", reached, _percent(max(map(abs, errors)) - 10), tried
-    gavel = [row for row in read(results / "schedule_gavel.csv") if row["published_jct_h"] and not row["not_ended"]]
+    found = [row for row in read(results / "schedule_gavel.csv") if row["published_jct_h"] and not row["not_ended"]]
+    gavel = [row for row in found if not row["policy"].endswith(" as run")]
     worst = max((row["jct_error_percent"] for row in gavel), key=abs)
     yield f"Gavel: mean of {len(gavel)} points", "within 10 %", f"{worst:+.1f} % at most", _percent(abs(worst) - 10), ""
+    as_run = [row for row in found if row["policy"].endswith(" as run")]
+    if as_run:
+        worst = max((row["jct_error_percent"] for row in as_run), key=abs)
+        what = f"Gavel, as the command runs it: mean of {len(as_run)} points"
+        yield what, "within 10 %", f"{worst:+.1f} % at most", _percent(abs(worst) - 10), ""
     for row in read(results / "schedule_gavel.csv"):
         if row["not_ended"]:
             error, what = row["jct_error_percent"], f"Gavel: mean of {row['policy']} at {row['jobs_per_hour']} jobs an hour"

@@ -99,3 +99,11 @@ def test_a_queue_without_jobs_is_refused() -> None:
         parse_queue("JOBID|ST|TIME|NODES\n", "squeue", 0.0)
     with pytest.raises(UserError, match="mine is no log of a cluster"):
         parse_queue("name,arrival_s,duration_s\na,0,1\n", "mine", 0.0)
+
+
+def test_the_projected_end_of_a_running_job_is_not_what_it_has_run(tmp_path: Path) -> None:
+    job = {"job_id": 1, "job_state": ["RUNNING"], "submit_time": 1000, "start_time": 1000, "end_time": 8200, "time_limit": 120}
+    path = tmp_path / "q.json"
+    path.write_text(json.dumps({"jobs": [{**job, "tres_req_str": "gres/gpu=4"}], "last_update": 4600}))
+    queue = read_queue(path)
+    assert (queue.moment_s, queue.jobs[0].run_s, queue.jobs[0].limit_s) == (4600, 3600, 7200)

@@ -41,10 +41,10 @@ def _queue(log: JobLog, now_s: float, given: bool) -> JobLog:
         wrong = f" ({len(log.skipped):,} rows were skipped)" if log.skipped else ""
         raise UserError(f"{log.file} holds no job{wrong}", "print the queue again")
     moment_s = log.moment_s
-    if given or math.isnan(moment_s):
+    if given:
         moment_s = _on_clock(log, now_s)
-    if not given:
-        moment_s = _latest_report(log) or moment_s
+    elif math.isnan(moment_s):
+        moment_s = _latest_report(log) or _on_clock(log, now_s)
     return replace(log, jobs=tuple(_started(job, moment_s) for job in expanded(log.jobs)), moment_s=moment_s)
 
 

@@ -118,6 +118,7 @@ def _solved(times: Mapping[str, float], status: str) -> tuple[float, float, floa
     A missing time follows from the others: the end from start and run time, the start from the time that the job waited.
     """
     submit, start, end = times["submit"], times["start"], times["end"]
+    end = math.nan if status in RUNNING else end  # Slurm prints the end of its limit
     run = times["elapsed"] if math.isnan(times["elapsed_s"]) else times["elapsed_s"]
     arrival = times["eligible"] if times["eligible"] > submit else submit
     if math.isnan(start) and status not in WAITING:

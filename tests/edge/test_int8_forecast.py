@@ -41,6 +41,7 @@ def test_what_int8_alone_meets_is_said(ratio: float, budget: Budget, meets: bool
     assert ("`--int8`" in found.text(budget)) == meets
 
 
+@pytest.mark.long
 def test_the_whole_network_is_timed_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock of the test's own: int8 takes 0.4 of the time; the file is a quarter of fp32's weights and more."""
 

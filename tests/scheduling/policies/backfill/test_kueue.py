@@ -112,3 +112,10 @@ def test_a_job_finds_its_queue_or_is_refused() -> None:
     stopped = {"a": queue(4, stopped=True), "b": queue(4)}
     held = run([rigid("x", 1, queue="b"), rigid("y", 1, 1, 5.0, queue="b")], 8, **stopped)
     assert starts(held) == {"x": 0, "y": 5}
+
+
+def test_what_a_preemption_leaves_free_is_given_at_once() -> None:
+    """A job that its borrowing limit held back starts when the borrower leaves, not at the next event."""
+    jobs = [rigid("a1", 1000, 6, queue="a"), rigid("a2", 1000, 2, 1.0, queue="a"), rigid("b1", 300, 4, 100.0, queue="b")]
+    schedule = run(jobs, 8, a=queue(4, borrowing=2, reclaim="Any"), b=queue(4, reclaim="Any"))
+    assert starts(schedule) == {"a1": 0, "a2": 100, "b1": 100}

@@ -80,6 +80,7 @@ class _Admission:
         self.plan = BackfillPlan(state)
         self.queues = [queue_of(job, settings) for job in state.jobs]
         self.preemptible: dict[int, str] = {}
+        self.preempted, self.reserved = set[int](), set[int]()
         for index in np.flatnonzero(state.devices).tolist():
             flavor = self._flavor(index)
             if flavor:
@@ -97,10 +98,25 @@ class _Admission:
         return [flavor for flavor in self.settings.queues[queue].quotas if flavor in self.groups]
 
     def decision(self) -> Decision:
-        """Return the decision."""
-        state, settings = self.state, self.settings
+        """Return the decision of as many cycles as admit or preempt anything."""
+        state = self.state
         waiting = np.flatnonzero(state.devices == 0).tolist()
-        waiting.sort(key=lambda index: (-state.jobs[index].priority, state.arrival_s[index], index))
+        waiting.sort(key=self._place)
+        queued = waiting
+        while queued:
+            left = self._cycle(queued)
+            gone = {index for index in left if state.jobs[index].grace_s == 0}  # others still hold their devices
+            queued = [index for index in queued if not self.plan.devices[index] and index not in self.reserved]
+            queued = sorted({*queued, *gone}, key=self._place) if left else []
+        return self.plan.decision([*waiting, *sorted(self.preempted)])
+
+    def _place(self, index: int) -> tuple[int, float, int]:
+        """Return the place of a job in its queue, the smallest first."""
+        return -self.state.jobs[index].priority, float(self.state.arrival_s[index]), index
+
+    def _cycle(self, waiting: Sequence[int]) -> set[int]:
+        """Try each job once, and return the jobs that were preempted."""
+        settings, before = self.settings, set(self.preempted)
         lines: dict[str, list[int]] = {}
         for index in waiting:
             if not settings.queues[self.queues[index]].stopped:
@@ -112,7 +128,7 @@ class _Admission:
                 blocked = not self._admit(index) and settings.queues[queue].strategy == "StrictFIFO"
                 if blocked or not lines[queue]:
                     del lines[queue]
-        return self.plan.decision(waiting)
+        return self.preempted - before
 
     def _rank(self, index: int) -> tuple[bool, float, int, float, int]:
         """Return the order of the head of a queue, the smallest first."""
@@ -133,7 +149,7 @@ class _Admission:
             if self.plan.start(index, [self.groups[flavor]]):
                 self._count(index, flavor)
                 return True
-            if self.state.leaving and self.plan.reserve(index, [self.groups[flavor]]):
+            if self.state.leaving and self._reserve(index, flavor):
                 self._count(index, flavor)
                 return True
             waits_for_devices = True
@@ -149,12 +165,20 @@ class _Admission:
             for other in targets:
                 self.tree.add(self.queues[other], flavor, -int(self.plan.devices[other]))
                 self.preemptible.pop(other, None)
+                self.preempted.add(other)
                 self.plan.take(other)
             self._count(index, flavor)
             self._failed.clear()
-            return self.plan.start(index, [group]) or self.plan.reserve(index, [group])
+            return self.plan.start(index, [group]) or self._reserve(index, flavor)
         self._failed.setdefault(queue, []).append((self.state.jobs[index].priority, asked, self.state.jobs[index].device_types))
         return False
+
+    def _reserve(self, index: int, flavor: str) -> bool:
+        """Keep devices for a job until others have left."""
+        if not self.plan.reserve(index, [self.groups[flavor]]):
+            return False
+        self.reserved.add(index)
+        return True
 
     def _count(self, index: int, flavor: str) -> None:
         self.tree.add(self.queues[index], flavor, int(self.state.requested[index]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.scheduling.starts.arrivals import Arrivals
+from paceline.scheduling.starts.arrivals import LEAST_JOBS, Arrivals
 from queues import NOW, ended
 
 
@@ -19,3 +19,8 @@ def test_futures_have_the_rate_of_the_history_and_end_at_the_horizon() -> None:
     )
     assert [m.tolist() for m, _ in arrivals.draw(16, 0, 86400.0)] == [m.tolist() for m, _ in drawn]
     assert not Arrivals.of(past[:1], NOW) and len(Arrivals.of((), NOW).draw(3, 0)) == 3
+
+
+def test_a_few_jobs_are_no_history() -> None:
+    jobs = [ended(str(number), 1, 60.0, ago_s=3600.0 * number + 60) for number in range(LEAST_JOBS)]
+    assert Arrivals.of(jobs, NOW) and not Arrivals.of(jobs[1:], NOW)

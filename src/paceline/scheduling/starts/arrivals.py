@@ -16,6 +16,8 @@ LOOK_BACK_S = 28 * DAY_S
 """Longest history that futures are drawn from."""
 NEAR_S = 2 * 3600.0
 """Greatest difference of the time of the day."""
+LEAST_JOBS = 20
+"""Fewest jobs that are a history of arrivals."""
 MOST_ARRIVALS = 3000
 """Most jobs to come of a future."""
 
@@ -40,7 +42,7 @@ class Arrivals:
         return cls(tuple(dated), np.array([job.submit_s for job in dated], float), now_s)
 
     def __bool__(self) -> bool:
-        return len(self.jobs) > 1 and bool(self.until_s - self.submit_s[0] >= 3600.0)
+        return len(self.jobs) >= LEAST_JOBS and bool(self.until_s - self.submit_s[0] >= 3600.0)
 
     def draw(self, futures: int, seed: int, horizon_s: float = math.inf) -> list[tuple[Array, Ints]]:
         """Return the jobs to come in each future: seconds after the present, in order, and rows of ``jobs``.

@@ -159,7 +159,10 @@ class Forecaster:
         ends = np.cumsum([len(moments) for moments, _ in drawn])
         parts = np.split(rows, ends[:-1])
         coming = [(moments, part.astype(np.int64)) for (moments, _), part in zip(drawn, parts, strict=True)]
-        return coming, [replace(self.arrivals.jobs[row], submit_s=self.queue.now_s) for row in used.tolist()]
+        past = [self.arrivals.jobs[row] for row in used.tolist()]
+        if self.queue.scheduler == "slurm":  # whose printed priorities contain the age
+            past = [replace(job, priority=0.0) for job in past]
+        return coming, [replace(job, submit_s=self.queue.now_s) for job in past]
 
     def variant(self, job: LoggedJob, changed: LoggedJob, length: LengthDistribution) -> StartForecast:
         """Return the forecast of a waiting job with other properties, on the same draws.

@@ -12,7 +12,7 @@ from paceline.slimming.slim import Slim
 TRIES = 3
 """Most removals for one budget."""
 MARGIN = 0.02
-"""Share of the budget that a further removal leaves free: ratios that are measured twice differ by less."""
+"""Share of the budget that a further removal leaves free. An assumption: nobody measured how far repeated ratios differ."""
 
 
 def shrunk(slim: Slim) -> tuple[Slim, nn.Module, tuple[str, ...]]:

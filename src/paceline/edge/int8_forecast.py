@@ -20,7 +20,7 @@ SAMPLES = 4
 EQUAL = 0.02
 """Difference of two times that is not called a difference."""
 NEAR = 0.25
-"""Distance from a budget of time that is not called met. The forecast and the measurement after training differed by 27 % once."""
+"""Distance from a budget of time that is not called met. Two measurements differed by 27 % once."""
 
 
 @dataclass(frozen=True, slots=True)

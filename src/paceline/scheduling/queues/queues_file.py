@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from paceline.errors import UserError, known_name, shorten
+from paceline.errors import UserError, known_name, shorten, shown
 from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.queues.kueue_objects import parse_kueue
-from paceline.scheduling.queues.kueue_settings import ClusterQueue, Cohort, KueueSettings, Quota
+from paceline.scheduling.queues.kueue_settings import RECLAIM, STRATEGIES, WITHIN, ClusterQueue, Cohort, KueueSettings, Quota
 from paceline.scheduling.queues.slurm_config import parse_slurm
-from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import PREEMPT_MODES, PREEMPTS, Account, Qos, SlurmPartition, SlurmSettings
 from paceline.units import parse_seconds
 
 Settings = SlurmSettings | KueueSettings
@@ -83,8 +84,9 @@ def _of_toml(text: str) -> Settings:
             "qos": lambda table, where: _built(Qos, table, where),
         }
         values = {name: _each(data.pop(name), name, make) for name, make in tables.items() if name in data}
-        usage = data.pop("usage", {})
-        rows = {(a, u): float(s) for a, users in _table(usage, "usage").items() for u, s in _table(users, f"usage.{a}").items()}
+        usage = _table(data.pop("usage", {}), "usage")
+        used = {account: _checked("Mapping[str, float]", users, f"usage.{account}", False) for account, users in usage.items()}
+        rows = {(account, user): float(seconds) for account, users in used.items() for user, seconds in users.items()}
         slurm: SlurmSettings = _built(SlurmSettings, {**data, **values, "usage": rows}, "the settings")
         return slurm
     values = {
@@ -125,9 +127,40 @@ def _built(kind: type, table: Any, where: str) -> Any:
 
 
 def _checked(kind: str, value: Any, where: str, is_time: bool) -> Any:
+    """Return a value of a field, by the type that the field is annotated with. Raise UserError for another."""
     if is_time and isinstance(value, str):
-        return parse_seconds(value, zero=True)
-    legal: tuple[type, ...] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}.get(kind, (object,))
-    if not isinstance(value, legal) or (isinstance(value, bool) and kind in ("int", "float")):
-        raise UserError(f"{where} is {shorten(repr(value), 40)}", f"give a {kind}")
+        try:
+            return parse_seconds(value, zero=True)
+        except UserError as error:
+            raise UserError(f"{where}: {error.message}", error.fix) from None
+    if kind in _NAMES:
+        return known_name(where, value, _NAMES[kind])
+    if kind in ("Mapping[str, float]", "Mapping[str, str]"):
+        inner = kind.removesuffix("]").rpartition(" ")[2]
+        return {name: _checked(inner, each, f"{where}.{name}", False) for name, each in _table(value, where).items()}
+    if kind not in _LEGAL:  # it was built before
+        return value
+    types, what = _LEGAL[kind]
+    wrong = not isinstance(value, types) or (isinstance(value, bool) and bool not in types)
+    if list in types:
+        wrong = wrong or not all(isinstance(each, str) for each in value)
+    elif not (wrong or isinstance(value, str) or where.endswith(_SIGNED)):
+        wrong = not 0 <= value < math.inf
+    if wrong:
+        raise UserError(f"{where} is {shorten(shown(value), 40)}", f"give {what}")
     return tuple(value) if isinstance(value, list) else value
+
+
+_NAMES = {"Preempt": PREEMPTS, "PreemptMode": PREEMPT_MODES, "Strategy": STRATEGIES, "Within": WITHIN, "Reclaim": RECLAIM}
+_WHOLE = (int,), "a whole number from 0 up"
+_LEGAL: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool,), "true or false"),
+    "int": _WHOLE,
+    "int | None": _WHOLE,
+    "float": ((int, float), "a number from 0 up"),
+    "str": ((str,), "a text"),
+    "tuple[str, ...]": ((list,), 'a list of texts such as ["normal"]'),
+}
+"""Types of a field and their description, by its annotation."""
+_SIGNED = "borrow_threshold"
+"""Field whose numbers may be below 0."""

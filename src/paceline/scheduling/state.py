@@ -211,7 +211,7 @@ class Decision:
         holds_until_s: time until which the decision would be the same, unless a job arrives, ends or changes its speed, or a
             node fails or returns. The simulator skips rounds until then. By default it skips none.
         memory: value that the next ``State`` returns to the policy.
-        reasons: reason by job, where there is one. ``note``: remark on the whole decision.
+        reasons: reason by job, where there is one, of its devices or of its wait. ``note``: remark on the whole decision.
         removed: jobs that leave for good before their end, with the reason.
     """
 

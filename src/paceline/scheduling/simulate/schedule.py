@@ -34,6 +34,7 @@ class JobOutcome:
     Attributes:
         end_s: end; NaN if it never ended.
         restarts: restarts and resizes.
+        held_back: (time, reason) where the policy said why the job waits, when the reason up to its colon changed.
         removed: reason why a policy turned it away or stopped it for good; empty: it did not. ``removed_s``: when.
     """
 
@@ -41,6 +42,7 @@ class JobOutcome:
     end_s: float = math.nan
     restarts: int = 0
     spans: list[Span] = field(default_factory=list)
+    held_back: list[tuple[float, str]] = field(default_factory=list)
     removed: str = ""
     removed_s: float | None = None
 

@@ -34,7 +34,7 @@ from paceline.scheduling.simulate.job_table import (
 from paceline.scheduling.simulate.oversized_jobs import check_running, check_sizes
 from paceline.scheduling.simulate.run import JobRun
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome, RunningJob
-from paceline.scheduling.state import Policy, State
+from paceline.scheduling.state import Decision, Policy, State
 from paceline.units import format_seconds
 
 MOST_IDLE = 1000
@@ -200,7 +200,14 @@ class _Simulation:
         return moment
 
     def _never_starts(self) -> UserError:
-        return UserError(f"the policy never starts {self._named()}", "give it nodes that hold its jobs, or another policy")
+        reasons = [self.outcomes[job.name].held_back[-1:] for job in self.active.jobs]
+        why = next((f"; {job.name}: {said[0][1]}" for job, said in zip(self.active.jobs, reasons, strict=True) if said), "")
+        fix = (
+            "raise what holds them back, or choose another policy"
+            if why
+            else "give it nodes that hold its jobs, or another policy"
+        )
+        return UserError(f"the policy never starts {self._named()}{why}", fix)
 
     def _keeps_moving(self) -> UserError:
         what = f"the policy decided {MOST_IDLE:,} times in a row without any work between, on {self._named()}"
@@ -249,6 +256,7 @@ class _Simulation:
         decision = decide(self.policy, state) if active.conditioned or active.leaving else self.policy(state)
         self.decision_s.append(time.perf_counter() - started)
         self.decided.append((active.time_s, len(active.jobs)))
+        self._note_waits(decision)
         self.memory, self.wake_s, self.holds_until_s = decision.memory, decision.wake_s, decision.holds_until_s
         if decision.note:
             self.notes.append((active.time_s, decision.note))
@@ -258,6 +266,21 @@ class _Simulation:
             self.holds_until_s = -math.inf
         for gone in sorted(decision.removed, reverse=True):
             active.remove(gone, decision.removed[gone])
+
+    def _note_waits(self, decision: Decision) -> None:
+        """Keep the reasons of jobs that wait, where they are not those of the decision before."""
+        jobs, devices = self.active.jobs, decision.devices
+        for index, reason in decision.reasons.items():
+            if devices[index]:
+                continue
+            held_back = self.outcomes[jobs[index].name].held_back
+            what = reason.partition(":")[0]
+            if not held_back or held_back[-1][1].partition(":")[0] != what or self._ran_since(index, held_back[-1][0]):
+                held_back.append((self.active.time_s, reason))
+
+    def _ran_since(self, index: int, time_s: float) -> bool:
+        spans = self.outcomes[self.active.jobs[index].name].spans
+        return bool(spans) and spans[-1].end_s > time_s
 
     def _state(self) -> State:
         active, c = self.active, self.active.columns

@@ -138,6 +138,12 @@ def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, 
     if waiting:
         before = {0: "none ", len(waiting): "all " if ahead > 1 else ""}.get(ahead, f"{ahead:,} of them ")
         yield f"{_jobs(len(waiting))} waited too, {before}since before it came."
+    over_s = math.inf if until is None else until.start_s
+    said = dict.fromkeys(reason for time_s, reason in outcome.held_back if moment <= time_s < over_s)
+    for reason in list(said)[:FEW]:
+        yield f"Held back: {reason.rstrip('.')}."
+    if len(said) > FEW:
+        yield f"Then {len(said) - FEW:,} further reasons held it back."
     if until is None:
         return
     passed = _decisions(simulated, moment, until.start_s)

@@ -119,16 +119,37 @@ class _Admission:
         settings, before = self.settings, set(self.preempted)
         lines: dict[str, list[int]] = {}
         for index in waiting:
-            if not settings.queues[self.queues[index]].stopped:
+            if settings.queues[self.queues[index]].stopped:
+                self.plan.reasons[index] = f"cluster queue {self.queues[index]} is stopped: its stopPolicy"
+            else:
                 lines.setdefault(self.queues[index], []).append(index)
+                self.plan.reasons.pop(index, None)
         while lines:
             heads = sorted((self._rank(line[0]), queue) for queue, line in lines.items())
             for _, queue in heads:
                 index = lines[queue].pop(0)
-                blocked = not self._admit(index) and settings.queues[queue].strategy == "StrictFIFO"
+                waits = not self._admit(index)
+                blocked = waits and settings.queues[queue].strategy == "StrictFIFO"
+                if waits:
+                    self.plan.reasons[index] = self._why(index)
+                for later in lines[queue] if blocked else ():
+                    self.plan.reasons[later] = f"cluster queue {queue} is StrictFIFO: {self.state.jobs[index].name} comes first"
                 if blocked or not lines[queue]:
                     del lines[queue]
         return self.preempted - before
+
+    def _why(self, index: int) -> str:
+        """Return the reason why a job waits: its quota, its borrowing limit, or devices."""
+        queue, asked = self.queues[index], int(self.state.requested[index])
+        for flavor in self._flavors(queue):
+            quota, left = self.settings.queues[queue].quotas[flavor], self.tree.available(queue, flavor)
+            if left < asked:
+                limit = "" if quota.borrowing_limit is None else f", and may borrow {quota.borrowing_limit:,}"
+                owned = f"cluster queue {queue} owns {quota.nominal:,} {flavor}{limit}"
+                return (
+                    f"{owned}: {max(left, 0):,} of its quota and what it may borrow were left, and the job asks for {asked:,}"
+                )
+        return f"the quota of cluster queue {queue} suffices, devices do not: it asks for {asked:,}"
 
     def _rank(self, index: int) -> tuple[bool, float, int, float, int]:
         """Return the order of the head of a queue, the smallest first."""

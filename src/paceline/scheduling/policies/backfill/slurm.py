@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.errors import shorten
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.backfill.expected_length import Lengths
 from paceline.scheduling.policies.backfill.plan import BackfillPlan
@@ -48,7 +49,8 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
         if tested >= settings.max_tested:
             break
         groups = _groups(state, settings, index)
-        if not bounds.allow(index):
+        if bound := bounds.broken(index):
+            plan.reasons[index] = bound
             continue
         if plan.start(index, groups):
             bounds.add(index)
@@ -57,6 +59,10 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
             bounds.add(index)
             continue
         tested += 1
+        where = f", tier {tiers[index]}" if settings.preempt == "partition_prio" or len(set(tiers)) > 1 else ""
+        share = f", fair share {factors.get(_user(state.jobs[index]), 1.0):.3g} of 1" if factors else ""
+        ahead = "jobs before it in priority keep devices" if plan.waits else "it is first in priority, and waits for devices"
+        plan.reasons[index] = f"{ahead}: its priority was {priorities[index]:,.0f}{share}{where}"
         start_s = plan.earliest(index, groups)[0]
         if not settings.backfill:
             plan.close(index, groups)
@@ -163,10 +169,14 @@ class _Bounds:
             for name in self._bounds(index):
                 self._used[name] += int(self._state.requested[index])
 
-    def allow(self, index: int) -> bool:
-        """Return whether a job may start within its bounds."""
+    def broken(self, index: int) -> str:
+        """Return the bound that a job would break if it started; empty: none."""
         asked = int(self._state.requested[index])
-        return not self._any or all(self._used[name] + asked <= most for name, most in self._bounds(index).items())
+        for name, most in self._bounds(index).items() if self._any else ():
+            if (used := self._used[name]) + asked > most:
+                of = f"{name[0]} {shorten(name[1] or 'normal', 40)}" + (f" and user {shorten(name[2], 40)}" if name[2:] else "")
+                return f"{of} may hold {most:,} devices: {used:,} were held, and it asks for {asked:,}"
+        return ""
 
 
 def _preempts(plan: BackfillPlan, settings: SlurmSettings, index: int, groups: list[int], removed: dict[int, str]) -> bool:

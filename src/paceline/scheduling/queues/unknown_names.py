@@ -1,0 +1,43 @@
+"""Names of jobs that the settings of a scheduler lack, so that defaults or the only queue apply to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from paceline.errors import shorten
+from paceline.scheduling.job import Job
+from paceline.scheduling.queues.kueue_settings import KueueSettings
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
+
+FEW = 3
+"""Most names in a remark."""
+
+
+def unknown_names(jobs: Sequence[Job], settings: SlurmSettings | KueueSettings | None) -> list[str]:
+    """Return a remark on each kind of name that jobs state and the settings lack. Jobs that state none are not counted."""
+    if isinstance(settings, SlurmSettings):
+        kinds: list[tuple[str, Collection[str], list[str]]] = [
+            ("account", settings.accounts, [job.virtual_cluster for job in jobs]),
+            ("partition", settings.partitions, [job.queue for job in jobs]),
+            ("QOS", settings.qos, [job.qos for job in jobs]),
+        ]
+        refused = "Slurm refuses such jobs; here they have the defaults"
+    elif settings is not None:
+        named = [job.queue or job.virtual_cluster for job in jobs]
+        kinds = [("queue", {*settings.queues, *settings.local_queues}, named)]
+        refused = "Kueue admits no such job; here they are in the only cluster queue"
+    else:
+        return []
+    remarks = []
+    for kind, known, names in kinds:
+        missing = Counter(name for name in names if name and name not in known)
+        if known and missing:
+            shown = ", ".join(repr(shorten(name, 40)) for name, _ in missing.most_common(FEW))
+            more = f" and {len(missing) - FEW:,} more" if len(missing) > FEW else ""
+            count = missing.total()
+            jobs_text = "1 job names" if count == 1 else f"{count:,} jobs name"
+            remarks.append(
+                f"{jobs_text} a {kind} that the settings lack ({shown}{more}): {refused}.".replace("a account", "an account")
+            )
+    return remarks

@@ -10,6 +10,8 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 
+LACKING = "that the settings lack"
+"""Words of every such remark, by which an answer finds it."""
 FEW = 3
 """Most names in a remark."""
 
@@ -37,7 +39,5 @@ def unknown_names(jobs: Sequence[Job], settings: SlurmSettings | KueueSettings |
             more = f" and {len(missing) - FEW:,} more" if len(missing) > FEW else ""
             count = missing.total()
             jobs_text = "1 job names" if count == 1 else f"{count:,} jobs name"
-            remarks.append(
-                f"{jobs_text} a {kind} that the settings lack ({shown}{more}): {refused}.".replace("a account", "an account")
-            )
+            remarks.append(f"{jobs_text} a {kind} {LACKING} ({shown}{more}): {refused}.".replace("a account", "an account"))
     return remarks

@@ -106,7 +106,8 @@ def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job])
     outcomes = []
     for job, given in zip(jobs, item["outcomes"], strict=True):
         spans = [Span(start, end, device, _parsed(at), *rest) for start, end, device, at, *rest in given["spans"]]
-        also = {key: _parsed(value) for key, value in given.items() if key != "spans"}
+        also = {key: _parsed(value) for key, value in given.items() if key not in ("spans", "held_back")}
+        also["held_back"] = [(time_s, reason) for time_s, reason in given.get("held_back", ())]
         outcomes.append(JobOutcome(job=job, spans=spans, **also))
     missing: dict[str, Any] = {"decision_s": (), "active": ()}
     rest = {key: _parsed(value) for key, value in item["schedule"].items()}

@@ -28,6 +28,7 @@ PUBLIC = {
     "explain",
     "diagnose",
     "schedule",
+    "schedule_start",
     "slim",
     "train",
     "ask",

@@ -35,7 +35,7 @@ def test_a_job_keeps_its_type_and_the_next_inherits_it() -> None:
     later = replace(
         now, jobs=now.jobs[1:], outlooks=now.outlooks[1:], requested=now.requested[1:], arrival_s=now.arrival_s[1:],
         devices=np.array([1, 0]), type_index=np.array([1, -1]), run_s=np.array([[0.0, 2000.0], [0.0, 0.0]]),
-        time_s=now.time_s + 2000, memory=memory, restart_s=np.zeros(2), restarting_s=np.zeros(2),
+        time_s=now.time_s + 2000, memory=memory, restart_s=np.zeros(2), restarting_s=np.zeros(2), held_s=np.zeros(2),
     )  # fmt: skip
     assert gavel_fifo(later).type_index.tolist() == [1, 0]
 

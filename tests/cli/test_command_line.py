@@ -98,7 +98,8 @@ COMMANDS = {
     " --namespace --context --round --restart --state"
     " --stop-early --report"
     " --why --brief --json --help",
-    "schedule start": "QUEUE --job --new --history --nodes --cluster --at --futures --seed --why --brief --json --help",
+    "schedule start": "QUEUE --job --new --history --nodes --cluster --at --skipped --futures --seed"
+    " --why --brief --json --help",
     "schedule why": "DIR JOB --policy --brief --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
     "slim": f"{SLIM} --brief --why --json --help",

@@ -43,6 +43,7 @@ def add_start(start: Parser) -> None:
     common(start.add_argument("--nodes", metavar="FILE", default="", help=nodes))
     common(start.add_argument("--cluster", metavar="C", default="", help="the nodes in words: 16x8xA100 + 4x4xV100"))
     start.add_argument("--at", metavar="TIME", default="", help="when the queue was printed (default: as it says)")
+    start.add_argument("--skipped", action="store_true", help="list the rows that were left out, with the reason")
     start.add_argument("--futures", metavar="N", type=int, default=64, help="simulated futures (default 64)")
     start.add_argument("--seed", metavar="N", type=int, default=0, help="of the draws (default 0)")
 
@@ -64,7 +65,7 @@ def _start(o: argparse.Namespace) -> Answer:
         predict=CommandLengths(),
         stdin=sys.stdin.read,
     )
-    return answer.to_json(), start_screen(answer)
+    return answer.to_json(), start_screen(answer, o.skipped)
 
 
 def queue_asker(o: argparse.Namespace) -> Callable[[], StartAnswer]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
-from paceline.scheduling.starts.wait_reasons import reason_text, wait_reasons
+from paceline.scheduling.starts.wait_reasons import wait_reasons
 from queues import nodes, queue, runs, waits
 
 
@@ -17,5 +17,3 @@ def test_free_devices_jobs_before_it_and_the_first_ends_are_said() -> None:
     says = " ".join(wait_reasons(Forecaster(there, ForecastOptions(futures=8)), there, there.job("mine")))
     assert "jobs of higher priority" in says and "4 of 16 are free" in says
     assert "1 job is before it and asks for 8 devices: before (bob, 8)." in says and "when r (in " in says
-    assert reason_text(waits("x", 1, reason="QOSMaxGRESPerUser")).endswith("limit of the quality of service")
-    assert reason_text(waits("x", 1, reason="None")) == "" and reason_text(waits("x", 1, reason="Odd")) == "Odd"

@@ -17,12 +17,16 @@ def test_jobs_are_ordered_and_those_that_cannot_start_are_said() -> None:
         waits("late", 1, priority=5.0, since_s=10.0),
         waits("first", 1, priority=5.0, since_s=90.0),
         waits("high", 1, priority=9.0, since_s=1.0),
-        waits("huge", 64),
+        waits("huge", 64, priority=1.0),
         waits("held", 1, reason="JobHeldUser"),
-        waits("begins", 1, eligible_s=NOW + 3600),
+        waits("zero", 1),
+        waits("slice", 1, priority=1.0, profile="1g.5gb"),
+        waits("begins", 1, priority=4.0, reason="BeginTime", planned_start_s=NOW + 3600),
     )
-    assert [job.name for job in found.waiting] == ["high", "first", "late"]
-    assert [job.name for job in found.held] == ["held", "begins"] and "huge" in found.notes[-1]
+    assert [job.name for job in found.waiting] == ["high", "first", "late", "begins"]
+    assert [job.name for job in found.held] == ["held", "zero"]
+    assert [(row.name, row.detail) for row in found.skipped] == [("huge", "64 of 8"), ("slice", "1g.5gb")]
+    assert found.waiting[-1].eligible_s == NOW + 3600
     with pytest.raises(UserError, match="runs already"):
         found.job("r")
     with pytest.raises(UserError, match="first"):

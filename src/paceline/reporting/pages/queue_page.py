@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from paceline.reporting.pages.answer_page import Page, Section
 from paceline.reporting.text.start_text import range_text, when_text
 from paceline.reporting.values import clean, count
+from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.start_answer import StartAnswer
-from paceline.scheduling.starts.wait_reasons import reason_text
 
 MOST = 200
 """Jobs of the table."""
@@ -41,7 +41,7 @@ def queue_page(answer: StartAnswer) -> Page:
     text = "" if len(answer.jobs) <= MOST else f"The first {MOST} of {len(answer.jobs):,}."
     page.sections.append(Section("Waiting jobs", text, heads=_HEADS, rows=rows))
     if queue.held:
-        rows = [[clean(job.name, 24), clean(job.user, 16), clean(reason_text(job), 200)] for job in queue.held[:MOST]]
+        rows = [[clean(job.name, 24), clean(job.user, 16), clean(held_text(job), 200)] for job in queue.held[:MOST]]
         page.sections.append(Section("Not up to the scheduler", heads=("job", "owner", "why"), rows=rows))
     return page
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
 from paceline.reporting.values import clean, count
 from paceline.scheduling.starts.forecast import HIGH, LOW, StartForecast
+from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.sooner import Sooner
 from paceline.scheduling.starts.start_answer import StartAnswer
-from paceline.scheduling.starts.wait_reasons import reason_text
 from paceline.units import format_seconds
 
 MOST = 20
 """Jobs of the table; ``--json`` has all."""
+MOST_SKIPPED = 1000
+"""Rows left out that an answer lists."""
 NEVER = "not foreseen"
 
 
-def start_screen(answer: StartAnswer) -> Screen:
-    """Return the screen of a queue's forecast, or of one job's."""
+def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
+    """Return the screen of a queue's forecast, or of one job's.
+
+    Args:
+        with_skipped: list the rows that were left out.
+    """
     queue = answer.queue
     waiting, running = len(queue.waiting), len(queue.running)
     title = f"{count(waiting, 'job')} wait{'s' * (waiting == 1)} and {running} run{'s' * (running == 1)}"
@@ -38,7 +45,7 @@ def start_screen(answer: StartAnswer) -> Screen:
     ]
     return Screen(
         title=title,
-        answer=(*blocks, *_held(answer)),
+        answer=(*blocks, *_held(answer), *_left_out(answer, with_skipped)),
         brief=brief,
         why=tuple(why),
         why_holds="what the forecast assumes",
@@ -51,7 +58,8 @@ _WHY: tuple[Block, ...] = (
     item("Each future draws the length of every job, given how long it has run, and jobs still to come from the history."),
     item("Slurm: by priority, then submission; a later job starts where it delays no reservation, by the stated limits."),
     item("Kueue and Ray: by priority, then submission; whatever fits the quota or the devices starts."),
-    item("Fair share, preemption, limits of accounts, failing nodes and reservations of administrators are not simulated."),
+    item("Jobs that Slurm holds back for a limit, a partition, a node or another job are set apart, without a time."),
+    item("Fair share, preemption by Slurm, failing nodes and reservations of administrators are not simulated."),
 )
 
 
@@ -108,9 +116,31 @@ def _held(answer: StartAnswer) -> Iterator[Block]:
     yield GAP
     yield heading(f"{count(len(held), 'job')} not up to the scheduler")
     for job in held[:5]:
-        yield item(f"{clean(job.name, 40)}: {reason_text(job) or 'its begin time is later'}")
+        yield item(f"{clean(job.name, 40)}: {clean(held_text(job), 200)}")
     if len(held) > 5:
         yield item(f"and {len(held) - 5:,} more")
+
+
+def _left_out(answer: StartAnswer, listed: bool) -> Iterator[Block]:
+    """Yield remarks on the file, and how many rows were left out for which reason; each row if they are ``listed``."""
+    for sentence in answer.queue.remarks:
+        yield GAP
+        yield Paragraph(clean(sentence, 300))
+    skipped = answer.queue.skipped
+    if not skipped:
+        return
+    yield GAP
+    yield heading(f"{count(len(skipped), 'row')} left out" + ("" if listed else " (--skipped lists them)"))
+    if not listed:
+        for reason, number in Counter(row.reason for row in skipped).items():
+            yield item(f"{number:,} {clean(reason, 120)}")
+        return
+    for row in skipped[:MOST_SKIPPED]:
+        detail = f" ({clean(row.detail, 80)})" if row.detail else ""
+        place = f"{clean(row.place, 80)}: " if row.place else ""
+        yield item(f"{place}{clean(row.name, 40) or 'a row'} {row.reason}{detail}")
+    if len(skipped) > MOST_SKIPPED:
+        yield item(f"{len(skipped) - MOST_SKIPPED:,} more; --json has all")
 
 
 def range_text(forecast: StartForecast, end: bool = False) -> str:

@@ -135,13 +135,24 @@ class Forecaster:
         jobs = [*chosen.running, *chosen.waiting, *self._past]
         lengths = np.column_stack([self._drawn(job)[:futures] for job in jobs])
         present = len(chosen.running) + len(chosen.waiting)
-        coming = [(moments, rows + present) for moments, rows in self._coming[:futures]]
+        later = self._later(chosen)
+        coming = [_merged(later, (moments, rows + present)) for moments, rows in self._coming[:futures]]
         starts = starts_of_many(self._table(chosen, jobs), lengths, coming, rows)
         forecasts = tuple(
             StartForecast(jobs[row], starts[:, at], lengths[:, row], self.distribution(jobs[row]).source)
             for at, row in enumerate(rows)
         )
         return QueueForecast(chosen, forecasts, self.options, self.notes())
+
+    def _later(self, queue: WaitingQueue) -> tuple[Array, Ints]:
+        """Return when jobs that wait for a time may start, and their rows."""
+        found = [
+            (job.eligible_s - queue.now_s, row)
+            for row, job in enumerate(queue.waiting, start=len(queue.running))
+            if job.eligible_s > queue.now_s
+        ]
+        found.sort()
+        return np.array([moment for moment, _ in found], float), np.array([row for _, row in found], np.int64)
 
     def _jobs_to_come(self) -> tuple[list[tuple[Array, Ints]], list[LoggedJob]]:
         """Return arrivals and rows of the jobs to come in each future, and these jobs.
@@ -238,9 +249,18 @@ class Forecaster:
             held=tuple(self._placements[index] if index < len(queue.running) else () for index in range(len(jobs))),
             priority=tuple(-start_order(job)[0] for job in jobs),
             submit_s=tuple(start_order(job)[1] - queue.now_s for job in jobs),
-            waiting=tuple(range(len(queue.running), len(queue.running) + len(queue.waiting))),
+            waiting=tuple(
+                row for row, job in enumerate(queue.waiting, start=len(queue.running)) if not job.eligible_s > queue.now_s
+            ),
             depth=self._depth(),
         )
+
+
+def _merged(one: tuple[Array, Ints], other: tuple[Array, Ints]) -> tuple[Array, Ints]:
+    """Return two lists of moments and rows as one in the order of time."""
+    moments = np.concatenate([one[0], other[0]])
+    order = np.argsort(moments, kind="stable")
+    return moments[order], np.concatenate([one[1], other[1]])[order]
 
 
 def _key(job: LoggedJob) -> str:

@@ -126,7 +126,9 @@ def _table(lines: Sequence[str]) -> Iterator[_PrintedNode]:
 
 
 def _gpus(gres: str) -> tuple[int, str]:
-    held, _ = held_devices(re.sub(r"\(S:[^)]*\)", "", gres))
+    """Return the number of whole devices and their type. Slices of devices do not count."""
+    every, _ = held_devices(re.sub(r"\(S:[^)]*\)", "", gres))
+    held = [each for each in every if not each.profile]
     return sum(each.count for each in held), next((each.device_type for each in held if each.device_type), "")
 
 

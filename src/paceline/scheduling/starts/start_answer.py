@@ -73,6 +73,10 @@ class StartAnswer(Tabular):
             "waiting": len(self.queue.waiting),
             "jobs": [{**dict(row), "why": list(self.reasons.get(str(row["name"]), ()))} for row in self.rows()],
             "held": [{**_job(job), "reason": job.reason} for job in self.queue.held],
+            "skipped": [
+                {"place": row.place, "name": row.name, "reason": row.reason, "detail": row.detail} for row in self.queue.skipped
+            ],
+            "remarks": list(self.queue.remarks),
             "sooner": [
                 {
                     "change": each.change,

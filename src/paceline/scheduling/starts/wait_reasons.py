@@ -7,42 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from paceline.scheduling.starts.forecast import Forecaster
+from paceline.scheduling.starts.reason_codes import reason_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue, guessed_placements, start_order
 from paceline.scheduling.traces.record import LoggedJob
 from paceline.units import format_seconds
 
 FEW = 3
 """Most names in a sentence."""
-SLURM_REASONS = {
-    "Resources": "it is the next one, and waits for devices",
-    "Priority": "jobs of higher priority are before it",
-    "Dependency": "it waits for another job",
-    "DependencyNeverSatisfied": "the job that it depends on failed: it never starts",
-    "BeginTime": "its begin time is later",
-    "JobHeldUser": "its owner holds it: scontrol release",
-    "JobHeldAdmin": "an administrator holds it",
-    "ReqNodeNotAvail": "a node that it names is not available",
-    "PartitionTimeLimit": "its limit is longer than the partition allows: it never starts",
-    "PartitionNodeLimit": "it asks for more nodes than the partition allows: it never starts",
-    "Licenses": "it waits for a licence",
-    "Reservation": "it waits for its reservation",
-    "AssocGrp": "its account is at its limit",
-    "AssocMax": "its owner is at a limit of the account",
-    "QOSGrp": "its quality of service is at its limit",
-    "QOSMax": "its owner is at a limit of the quality of service",
-    "JobArrayTaskLimit": "its array runs as many tasks at once as it may",
-}
-"""Reasons of squeue(1), "JOB REASON CODES", by the beginning of the word."""
-
-
-def reason_text(job: LoggedJob) -> str:
-    """Return the scheduler's reason in words; empty if it gives none."""
-    word = job.reason.strip("() ")
-    if not word or word == "None":
-        return ""
-    found = [key for key in SLURM_REASONS if word.startswith(key)]
-    text = SLURM_REASONS[max(found, key=len)] if found else ""
-    return f"{word}: {text}" if text else word
 
 
 def wait_reasons(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> tuple[str, ...]:
@@ -57,6 +28,8 @@ def wait_reasons(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) ->
 def _sentences(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> Iterator[str]:
     if text := reason_text(job):
         yield f"{queue.scheduler.capitalize()} says {text}."
+    if job.eligible_s > queue.now_s:
+        yield f"It may start in {format_seconds(job.eligible_s - queue.now_s)} at the earliest."
     pool = np.array(queue.nodes.pool(job), np.int64)
     placements = guessed_placements(queue.nodes, queue.running)
     free = queue.nodes.devices.copy()

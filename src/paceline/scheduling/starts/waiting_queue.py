@@ -12,7 +12,9 @@ import numpy as np
 from paceline.array_types import Ints
 from paceline.errors import UserError, unknown
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.traces.record import JobLog, LoggedJob, QueueQuota
+from paceline.scheduling.starts.reason_codes import reason_of
+from paceline.scheduling.traces.record import JobLog, LoggedJob, QueueQuota, SkippedRow
+from paceline.units import format_seconds
 
 Scheduler = Literal["slurm", "kueue", "ray"]
 
@@ -88,7 +90,8 @@ class WaitingQueue:
             not up to the scheduler.
         history: jobs that ended.
         quotas: quotas of Kueue's cluster queues; empty: none.
-        notes: remarks on left-out jobs and on assumptions.
+        skipped: rows and waiting jobs that are left out, with the reason.
+        remarks: sentences that the plain answer must say. ``notes``: sentences on assumptions.
     """
 
     now_s: float
@@ -99,6 +102,8 @@ class WaitingQueue:
     held: tuple[LoggedJob, ...] = ()
     history: tuple[LoggedJob, ...] = ()
     quotas: tuple[QueueQuota, ...] = ()
+    skipped: tuple[SkippedRow, ...] = ()
+    remarks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -127,26 +132,31 @@ class WaitingQueue:
         ended = [job for job in log.in_state("ended") if job.run_s > 0]
         if history is not None:
             ended += [job for job in history.in_state("ended") if job.run_s > 0 and job.name not in known]
-        held = [job for job in waiting if is_held(job, now_s)]
-        usable: list[LoggedJob] = []
-        left_out: list[LoggedJob] = []
+        waiting = tuple(_begun(job, now_s) for job in waiting)
+        held = set_apart(waiting, running, rules)
+        usable, skipped = [], list(log.skipped)
         for job in waiting:
             if job in held:
                 continue
-            (usable if 0 < job.devices <= int(nodes.devices[list(nodes.pool(job))].sum()) else left_out).append(job)
+            if why := _unusable(job, nodes):
+                skipped.append(SkippedRow(job.place, job.name, *why))
+            else:
+                usable.append(job)
+        ending = [job for job in running if job.status == "COMPLETING"]
         notes = [*log.notes, *nodes.notes]
-        if left_out:
-            names = ", ".join(job.name for job in left_out[:3]) + (", ..." if len(left_out) > 3 else "")
-            notes.append(f"{len(left_out):,} waiting jobs ask for no device or for more than their nodes have: {names}.")
+        if ending:
+            notes.append(f"Running jobs that are completing: {len(ending):,}. Their devices count as free.")
         return cls(
             now_s=now_s,
             scheduler=rules,
             nodes=nodes,
-            running=tuple(job for job in running if job.devices > 0),
+            running=tuple(job for job in running if job.devices > 0 and not _is_part(job) and job not in ending),
             waiting=tuple(sorted(usable, key=_order)),
             held=tuple(held),
             history=tuple(ended),
             quotas=log.quotas,
+            skipped=tuple(skipped),
+            remarks=tuple(_over_limit(running, log.file)),
             notes=tuple(notes),
         )
 
@@ -186,12 +196,60 @@ def _scheduler(form: str) -> Scheduler:
     return "kueue" if form in ("kueue", "volcano") else "ray" if "ray" in form else "slurm"
 
 
-_HELD = ("JobHeld", "Dependency", "Deactivated", "launch_failed_requeued_held", "JobArrayTaskLimit", "DeadLine")
+def set_apart(jobs: Sequence[LoggedJob], running: Sequence[LoggedJob], scheduler: Scheduler) -> list[LoggedJob]:
+    """Return the waiting jobs that their scheduler will not start: held, at a limit, refused, or waiting for another event.
+
+    A job that may start from a stated time on is not among them. A priority of 0 holds a job of Slurm if others have more.
+    """
+    ranked = scheduler == "slurm" and any(job.priority > 0 for job in (*jobs, *running))
+    found = []
+    for job in jobs:
+        kind = reason_of(job, scheduler).kind
+        late = kind == "later" and math.isnan(job.eligible_s)
+        if kind == "apart" or late or (ranked and job.priority == 0):
+            found.append(job)
+    return found
 
 
-def is_held(job: LoggedJob, now_s: float) -> bool:
-    """Return whether a waiting job waits for something else than devices: a release, another job, a later time."""
-    return job.reason.strip("()").startswith(_HELD) or job.eligible_s > now_s
+def _begun(job: LoggedJob, now_s: float) -> LoggedJob:
+    """Return a job that waits for a time with that time, which Slurm states as its expected start."""
+    if reason_of(job).kind != "later" or job.eligible_s > now_s:
+        return job
+    return replace(job, eligible_s=job.planned_start_s)
+
+
+def _is_part(job: LoggedJob) -> bool:
+    """Return whether a job holds or asks for parts of devices: MIG slices, or shares."""
+    return bool(job.profile) or job.share < 1
+
+
+def _unusable(job: LoggedJob, nodes: QueueNodes) -> tuple[str, str] | None:
+    """Return why a waiting job is not simulated, as reason and detail of a skipped row; None if it is."""
+    if _is_part(job):
+        return "ask for parts of a GPU, which are not simulated", job.profile or f"{job.share:.3g} of a GPU"
+    if job.devices <= 0:
+        return "name no device that they ask for", ""
+    pool = nodes.pool(job)
+    there = int(nodes.devices[list(pool)].sum())
+    if not there:
+        return "may use none of the nodes", ", ".join(job.device_types) or job.queue
+    if job.devices > there:
+        return "ask for more devices than the nodes that they may use have", f"{job.devices} of {there}"
+    return None
+
+
+OVER_S = 600.0
+"""Time by which a running job exceeds its limit before the time of the file is doubted. Slurm allows some minutes."""
+
+
+def _over_limit(running: Sequence[LoggedJob], file: str) -> list[str]:
+    """Return a sentence on the running job that is the furthest over its limit; none without one."""
+    over = [job for job in running if job.limit_s and job.run_s > job.limit_s + OVER_S]
+    if not over:
+        return []
+    worst = max(over, key=lambda job: job.run_s - job.limit_s)
+    text = format_seconds(worst.run_s - worst.limit_s)
+    return [f"Running job {worst.name} is {text} over its limit: if {file} is older, state its time with --at."]
 
 
 def in_cluster_queues(jobs: Sequence[LoggedJob]) -> tuple[LoggedJob, ...]:

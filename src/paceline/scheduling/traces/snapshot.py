@@ -17,7 +17,8 @@ def read_queue(path: str | Path, now_s: float | None = None) -> JobLog:
     """Read a queue from a file: what ``squeue``, ``sacct``, ``kubectl get workloads -o yaml`` or Ray's list printed.
 
     Args:
-        now_s: time at which it was printed, in seconds since 1970; None: as the file states it, or when it was written.
+        now_s: time at which it was printed, in seconds since 1970; None: as the file states it, or the
+            latest time in it, or when it was written.
 
     Returns:
         The jobs, with an entry for each waiting task of an array. Ended jobs of the file are among them. ``moment_s`` is on the
@@ -40,12 +41,20 @@ def _queue(log: JobLog, now_s: float, given: bool) -> JobLog:
     if not log.jobs:
         wrong = f" ({len(log.skipped):,} rows were skipped)" if log.skipped else ""
         raise UserError(f"{log.file} holds no job{wrong}", "print the queue again")
+    notes = log.notes
     moment_s = log.moment_s
     if given:
         moment_s = _on_clock(log, now_s)
     elif math.isnan(moment_s):
-        moment_s = _latest_report(log) or _on_clock(log, now_s)
-    return replace(log, jobs=tuple(_started(job, moment_s) for job in expanded(log.jobs)), moment_s=moment_s)
+        moment_s = _latest_report(log)
+        if not moment_s and (moment_s := _latest_time(log)):
+            notes = (
+                *notes,
+                f"{log.file} does not say when it was printed: its latest time counts as now (--at).",
+            )
+        moment_s = moment_s or _on_clock(log, now_s)
+    jobs = tuple(_started(job, moment_s) for job in expanded(log.jobs))
+    return replace(log, jobs=jobs, moment_s=moment_s, notes=notes)
 
 
 def _started(job: LoggedJob, moment_s: float) -> LoggedJob:
@@ -63,6 +72,12 @@ def _latest_report(log: JobLog) -> float:
     """Return the latest start plus run time of a running job, which is when the queue was printed; 0 if none states both."""
     known = (job.start_s + job.run_s for job in log.in_state("running"))
     return max((moment for moment in known if not math.isnan(moment)), default=0.0)
+
+
+def _latest_time(log: JobLog) -> float:
+    """Return the latest submission, start or end of a job, which the queue is no older than; 0 if it states none."""
+    times = (moment for job in log.jobs for moment in (job.submit_s, job.start_s, job.end_s))
+    return max((moment for moment in times if not math.isnan(moment)), default=0.0)
 
 
 def _on_clock(log: JobLog, now_s: float) -> float:

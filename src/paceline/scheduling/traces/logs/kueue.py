@@ -113,7 +113,7 @@ def _cluster_queue(item: Value, flavors: Mapping[str, str], local: Mapping[str, 
         for flavor in group.get("flavors") or ():
             for resource in flavor.get("resources") or ():
                 found = devices_in({texts(resource, "name"): 1})
-                if found.count:
+                if found.count and not found.profile:
                     name = texts(flavor, "name")
                     yield QueueQuota(
                         name=name_of(item),

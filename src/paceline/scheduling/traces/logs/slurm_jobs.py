@@ -51,8 +51,9 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
     if state == "waiting":
         planned, start, end = start, math.nan, math.nan
         run = math.nan
-    elif state == "running":
+    elif state == "running":  # its end is the one that its limit allows
         end = math.nan
+        run = times["elapsed"] if math.isnan(times["elapsed_s"]) else times["elapsed_s"]
     held, remark = _held(cells)
     if remark:
         return SkippedRow(place, name, remark)

@@ -17,6 +17,11 @@ from paceline.scheduling.traces.record import JobLog, LoggedJob, QueueQuota, Ski
 from paceline.units import format_seconds
 
 Scheduler = Literal["slurm", "kueue", "ray"]
+KUEUE_LEFT_OUT = (
+    "Strict FIFO, borrowing limits, preemption and stopped queues of Kueue are not simulated here, nor its quotas beside "
+    "--cluster or --nodes: such jobs may start earlier or later. schedule --policy kueue --queues simulates them."
+)
+"""Remark on rules that only the policy ``kueue`` has."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,7 @@ class WaitingQueue:
             history=tuple(ended),
             quotas=log.quotas,
             skipped=tuple(skipped),
-            remarks=tuple(_over_limit(running, log.file)),
+            remarks=(*_over_limit(running, log.file), *([KUEUE_LEFT_OUT] if rules == "kueue" else [])),
             notes=tuple(notes),
         )
 

@@ -1,4 +1,4 @@
-"""What the screen and the page say of a log: rows that were left out, and waits under its own scheduler."""
+"""The screen and the page of a log name its skipped rows and its own waits."""
 
 from __future__ import annotations
 

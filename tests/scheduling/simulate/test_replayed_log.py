@@ -1,4 +1,4 @@
-"""A log that is replayed says what was left out, and what its own scheduler did with the same jobs."""
+"""A replayed log counts the rows that became no job, and keeps the waits of its jobs."""
 
 from __future__ import annotations
 

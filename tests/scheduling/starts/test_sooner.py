@@ -1,4 +1,4 @@
-"""What would start sooner: only what the same simulation shows to help."""
+"""Changes of a job that let it start sooner are simulated, and only those that help are shown."""
 
 from __future__ import annotations
 

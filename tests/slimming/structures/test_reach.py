@@ -1,4 +1,4 @@
-"""Which parts of language models as Hugging Face makes them shrink, and of other networks as people write them."""
+"""Language models of Hugging Face and networks in people's own code lose the parts that arithmetic allows."""
 
 from __future__ import annotations
 

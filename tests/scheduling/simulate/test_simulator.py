@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -108,6 +109,15 @@ def test_epochs_of_a_profile_add_up(tmp_path: Path) -> None:
 
 
 # --- nodes that go ---
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("round_s", [25.0, 60.0, 0.1])
+def test_jobs_that_arrive_a_rounding_error_after_a_round_are_served_at_the_next_one(round_s: float) -> None:
+    later_s = [math.nextafter(round_s * boundary, math.inf) for boundary in (3, 7, 1234)]
+    jobs = [rigid(f"{n}", round_s, 1, later_s[n]) for n in range(3)]
+    outcomes = simulated(jobs, fifo, settings=ClusterSettings(round_s=round_s, restart_s=0)).outcomes
+    assert [outcome.start_s for outcome in outcomes] == pytest.approx([round_s * boundary for boundary in (4, 8, 1235)])
 
 
 def test_a_short_outage_between_two_rounds_is_not_missed() -> None:

@@ -123,7 +123,7 @@ class _Simulation:
     def run(self) -> ClusterSchedule:
         round_s, active = self.settings.round_s, self.active
         if self.waiting and not self.started:
-            active.time_s = self._round_at(self.waiting[0].arrival_s) if round_s else self.waiting[0].arrival_s
+            active.time_s = self._round_with_arrival() if round_s else self._arrival()
         while (active.jobs or self.next_arrival < len(self.waiting)) and active.time_s <= self.settings.longest_s:
             self._arrive()
             self._decide()
@@ -135,8 +135,7 @@ class _Simulation:
                 idle = not active.jobs and self.next_arrival < len(self.waiting)
                 if not idle:
                     self._pass_rounds()
-                until = self._arrival() if idle else active.time_s + round_s
-                self._run_rounds(self._round_at(until))
+                self._run_rounds(self._round_with_arrival() if idle else self._round_at(active.time_s + round_s))
             else:
                 self._run_until(self._next_event())
         return ClusterSchedule(
@@ -182,6 +181,14 @@ class _Simulation:
     def _round_at(self, moment: float) -> float:
         """Return the first boundary of a round at or after ``moment``."""
         return math.ceil(moment / self.settings.round_s - 1e-9) * self.settings.round_s
+
+    def _round_with_arrival(self) -> float:
+        """Return the first boundary of a round at which the next job is there.
+
+        ``_round_at`` rounds: a job a billionth of a round later than a boundary comes at the next one.
+        """
+        arrival, moment = self._arrival(), self._round_at(self._arrival())
+        return moment if arrival <= moment else self._round_at(moment + self.settings.round_s)
 
     def _arrive(self) -> None:
         first = self.next_arrival

@@ -2,29 +2,28 @@
 
     python benchmarks/slim_reach.py --out benchmarks/results/slim_reach.csv
     python benchmarks/slim_reach.py --only llama unet --out /tmp/rows.csv
-    python benchmarks/slim_reach.py --peer --only llama --out /tmp/rows.csv
+    python benchmarks/slim_reach.py --peer --out benchmarks/results/slim_reach_peer.csv
 
 Networks have random weights, those of Hugging Face and most of timm at small sizes of the same architecture. ``layers`` have
-weights. Those that stay for a reason of arithmetic (``BY_ARITHMETIC``) count as ``fixed``; ``left`` could shrink and do not.
+weights. Layers that stay for a reason of arithmetic (``BY_ARITHMETIC``) count as ``fixed``; ``left`` could shrink and do not.
 ``parity`` is the difference between the network without every second structure of each layer and the masked one, relative to
-the largest output. With ``--peer``, Torch-Pruning 1.6 (pip install torch-pruning) removes half of the channels of the same
-network: ``peer`` is "same", "wrong" (the smaller network does not run) or its error.
+the largest output. With ``--peer``, Torch-Pruning 1.6 (pip install torch-pruning) slims the same networks instead: see
+``reach_peer.py``.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import logging
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
+import reach_peer
 import torch
 from reach_networks import NETWORKS
 from rows import append
-from torch import nn
 
 from paceline.errors import UserError, shorten
 from paceline.slimming.structures.shrink import differs, masked, shrunk
@@ -43,7 +42,6 @@ COLUMNS = (
     "structures",
     "parity",
     "seconds",
-    "peer",
     "why",
 )
 BY_ARITHMETIC = (
@@ -59,7 +57,7 @@ BY_ARITHMETIC = (
 """Parts of reasons for which no smaller network computes the same."""
 
 
-def measure(name: str, peer: bool) -> dict[str, Any]:
+def measure(name: str) -> dict[str, Any]:
     """Return the row of an architecture."""
     source, make = NETWORKS[name]
     torch.manual_seed(0)
@@ -86,7 +84,6 @@ def measure(name: str, peer: bool) -> dict[str, Any]:
         "structures": sum(map(len, widths.values())),
         "parity": f"{apart:.1g}",
         "seconds": f"{time.process_time() - start:.1f}",
-        "peer": pruned_by_peer(model, inputs) if peer else "",
         "why": shorten("; ".join(f"{path}: {why}" for path, why in list(left.items())[:1]), 120),
     }
 
@@ -96,38 +93,19 @@ def fixed(why: str) -> bool:
     return all(any(part in each for part in BY_ARITHMETIC) for each in why.split("; "))
 
 
-def pruned_by_peer(model: nn.Module, inputs: tuple[Any, ...]) -> str:
-    """Remove half of all channels by Torch-Pruning, and return what became of the network."""
-    import torch_pruning
-
-    small = copy.deepcopy(model)
-    before = sum(each.numel() for each in small.parameters())
-    try:
-        importance = torch_pruning.importance.MagnitudeImportance(p=2)
-        torch_pruning.pruner.MetaPruner(small, inputs, importance=importance, pruning_ratio=0.5).step()
-    except Exception as error:  # a peer may raise anything
-        return f"error: {type(error).__name__}"
-    try:
-        with torch.no_grad():
-            small(*inputs)
-    except Exception as error:  # as above
-        return f"wrong: {type(error).__name__}"
-    left = sum(each.numel() for each in small.parameters()) / before
-    return "unchanged" if left == 1 else f"runs, {left:.0%} of the parameters"
-
-
 def main() -> None:
     """Measure and add rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=[*NETWORKS], default=[*NETWORKS])
-    parser.add_argument("--peer", action="store_true", help="also prune by Torch-Pruning")
+    parser.add_argument("--peer", action="store_true", help="slim by Torch-Pruning instead")
     parser.add_argument("--out", type=Path, required=True)
     o = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
+    columns = reach_peer.COLUMNS if o.peer else COLUMNS
     for name in o.only:
-        row = measure(name, o.peer)
-        append(o.out, COLUMNS, {column: row.get(column, "") for column in COLUMNS})
+        row = reach_peer.measure(name) if o.peer else measure(name)
+        append(o.out, columns, {column: row.get(column, "") for column in columns})
         print({key: value for key, value in row.items() if value != ""}, flush=True)
 
 

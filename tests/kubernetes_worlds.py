@@ -145,9 +145,18 @@ here.touch()
 while len(list(out.glob(f"rank*.{value('--master-port')}"))) < nodes:
     time.sleep(0.02)
 done = json.loads((out / "checkpoint.pt").read_text()) if (out / "checkpoint.pt").exists() else 0
+def workers(job):  # with which a job has trained so far
+    file = out.parent / job / "epochs"
+    return {line.split()[1] for line in file.read_text().splitlines()} if file.exists() else set()
+def may_end():
+    needs = json.loads((out / "needs").read_text()) if (out / "needs").exists() else {}
+    now = {out.name: {str(nodes * each)}}
+    return all(set(sizes) <= workers(job) | now.get(job, set()) for job, sizes in needs.items())
 for epoch in range(done + 1, epochs + 1):
     time.sleep(0.4 / (nodes * each))
     if rank == 0:
+        while epoch == epochs and not may_end():
+            time.sleep(0.02)
         with (out / "epochs").open("a") as file:
             file.write(f"{epoch} {nodes * each}\\n")
         (out / "new").write_text(str(epoch))
@@ -158,7 +167,10 @@ for epoch in range(done + 1, epochs + 1):
 while rank and json.loads((out / "progress.json").read_text())["epoch"] < epochs:
     time.sleep(0.05)
 """
-"""A torchrun whose ranks meet, and whose first one trains an epoch in 0.4 device-seconds, with a checkpoint each."""
+"""A torchrun whose ranks meet, and whose first one trains an epoch in 0.4 device-seconds, with a checkpoint each.
+
+A file ``needs`` has the numbers of workers with which other jobs and this one have trained before its last epoch begins.
+"""
 
 
 REAL_TORCHRUN = f'#!/bin/sh\nexec {sys.executable} -m torch.distributed.run "$@"\n'

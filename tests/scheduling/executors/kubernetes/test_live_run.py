@@ -80,6 +80,10 @@ def test_three_jobs_under_las_with_a_suspend_and_a_resize(make_world: Make, tmp_
     world = make_world({"a": 1, "b": 1}, torchrun=TORCHRUN, queue=queue)
     if queue:
         world.queue({"any": 2})
+    # None ends before all three were there at once, and j0 not before it has shrunk and grown.
+    for job, needs in {"j0": {"j0": "12", "j2": "1"}, "j1": {"j2": "1"}, "j2": {"j0": "1"}}.items():
+        (tmp_path / job).mkdir()
+        (tmp_path / job / "needs").write_text(json.dumps(needs))
     events = run(world, tmp_path)
     text = "\n".join(events)
     assert all(any(event.startswith(f"j{n}: done") for event in events) for n in range(3)), text

@@ -97,6 +97,7 @@ class State:
         leaving: devices that preempted jobs still hold. They are part of ``capacity`` and no longer of ``jobs``.
         loads: used fractions of each device that jobs share, by node.
         ended, ended_ran_s: number of jobs that ran and are over, and their seconds on devices.
+        ended_ran_squared: sum of the squares of these seconds.
         withheld: devices of each type that jobs hold which the policy does not see; beyond ``capacity``.
     """
 
@@ -125,6 +126,7 @@ class State:
     loads: Mapping[int, Sequence[float]] = field(default_factory=dict)
     ended: int = 0
     ended_ran_s: float = 0.0
+    ended_ran_squared: float = 0.0
     withheld: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __post_init__(self) -> None:

@@ -30,6 +30,12 @@ def test_a_heavier_user_gets_its_multiple() -> None:
     assert (devices[:4].sum(), devices[4:].sum()) == (1, 3)
 
 
+def test_where_one_job_fits_the_heavier_user_has_the_devices() -> None:
+    jobs = [replace(RIGID, name="low", devices=4), replace(RIGID, name="high", devices=4, weight=100.0)]
+    now = state("4x1xT4", [ANY] * 2, jobs, devices=np.array([4, 0]), type_index=np.array([0, -1]))
+    assert drf(now).devices.tolist() == [0, 4]
+
+
 def test_the_dominant_type_counts() -> None:
     """a may only use the scarce A100: one of two is half of it; b then takes its share of the T4s."""
     jobs = [replace(job, device_types=("A100",) if job.owner == "a" else ("T4",)) for job in owned("aabbbb")]

@@ -41,10 +41,15 @@ def test_what_has_no_price_or_power_is_unknown() -> None:
 
 
 def test_fairness_by_hand() -> None:
-    """a: alone for 10 s, one beside it for 10 s, two for 80 s: 2.7 jobs in the mean, a share of 4 / 2.7 devices; it held 4."""
+    """a: alone for 10 s, one beside it for 10 s, two for 80 s: 2.7 jobs in the mean, a share of 4 / 2.7 devices; it held 4.
+
+    It came first, so without later jobs it would have taken the same time. An elastic job could run on that share.
+    """
     schedule = simulated().schedule
     rho = estimated_fairness(schedule, list(schedule.outcomes))
-    assert rho[0] == pytest.approx(100 / (100 * 2.7))
+    assert rho[0] == pytest.approx(1)
+    schedule.outcomes[0].job = replace(schedule.outcomes[0].job, adapts=frozenset({"devices"}))
+    assert estimated_fairness(schedule, list(schedule.outcomes))[0] == pytest.approx(100 / (100 * 2.7))
     jobs = (10 * 2 + 80 * 3 + 50 * 2) / 140
     assert rho[1] == pytest.approx(140 / (50 * max(2 * jobs / 4, 1)))
     assert simulated(job("a", 0, 4, 9)).metrics.worst_fairness == pytest.approx(1)

@@ -26,7 +26,7 @@ _KNOWS = {
     "predicted": "what is predicted, corrected by what all jobs saw",
 }
 _FAIRNESS = {
-    True: "estimated from the devices that it held",
+    True: "estimated from the devices that it held; of a rigid job at most the time without later jobs",
     False: "from a simulation of the job alone under the same policy (Themis; over types as Sia)",
 }
 

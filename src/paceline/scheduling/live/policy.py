@@ -127,6 +127,7 @@ class LiveAdapter:
             free=_left(up, places),
             ended=sum(row.run_s > 0 for row in live.past),
             ended_ran_s=sum(row.run_s for row in live.past),
+            ended_ran_squared=sum(row.run_s**2 for row in live.past),
         )
 
 

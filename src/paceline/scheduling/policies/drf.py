@@ -1,4 +1,4 @@
-"""Policy of dominant resource fairness (NSDI 2011, algorithm 1), which next serves the user with the least dominant share.
+"""Policy of weighted dominant resource fairness (NSDI 2011, section 4.3): the least dominant share over weight is served next.
 
 Each device type is a resource. A user is a job's virtual cluster, else its owner, else the job alone.
 """
@@ -15,10 +15,10 @@ from paceline.scheduling.state import Decision, State
 
 
 def drf(state: State) -> Decision:
-    """Serve users by the least dominant share over weight.
+    """Serve users by the least dominant share over weight, and among equal ones by the larger weight, then by arrival.
 
     A user's next job, in order of arrival, gets the type that keeps the share least. Jobs that do not fit are skipped. The
-    weight of a user is the largest of its jobs.
+    weight of a user is the largest of its jobs. So if one job only fits at a time, the user of the larger weight has it.
     """
     waiting: dict[str, list[int]] = defaultdict(list)
     weight: dict[str, float] = defaultdict(float)
@@ -29,10 +29,11 @@ def drf(state: State) -> Decision:
     devices, kinds = np.zeros(jobs, np.int64), np.full(jobs, -1)
     left, capacity = state.capacity.tolist(), state.capacity.tolist()
     held = {user: [0] * types for user in waiting}
-    heap = [(0.0, rank, user) for rank, user in enumerate(waiting)]
+    heap = [(0.0, -weight[user], rank, user) for rank, user in enumerate(waiting)]
+    heapq.heapify(heap)
     order = []
     while heap and any(left):
-        _, rank, user = heapq.heappop(heap)
+        _, _, rank, user = heapq.heappop(heap)
         mine = held[user]
         while waiting[user]:
             index = waiting[user].pop(0)
@@ -45,7 +46,7 @@ def drf(state: State) -> Decision:
                 mine[kind] += asked
                 order.append(index)
                 share = max(part / there for part, there in zip(mine, capacity, strict=True) if there)
-                heapq.heappush(heap, (share / weight[user], rank, user))
+                heapq.heappush(heap, (share / weight[user], -weight[user], rank, user))
                 break
     return Decision(devices=devices, type_index=kinds, order=[*order, *(set(range(jobs)) - set(order))])
 

@@ -59,7 +59,8 @@ class ActiveJobs:
         free: free devices of each node. ``up``: mask of the nodes that are up. ``shared``: devices that jobs share.
         leaving: time at which a preempted job gives its devices back, by name.
         conditioned: True if a job states conditions on its devices.
-        ended: number of jobs that ended or were removed. ``ran``: those that ran, and their seconds on devices.
+        ended: number of jobs that ended or were removed. ``ran``: those that ran, the sum of their seconds on
+            devices, and that of the squares.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class ActiveJobs:
         self.placements: list[Placement] = []
         self.columns: Array = np.zeros((len(COLUMNS) + len(fleet.groups), 0))
         self.ended = 0
-        self.ran: tuple[int, float] = 0, 0.0
+        self.ran: tuple[int, float, float] = 0, 0.0, 0.0
         self.shared = SharedDevices()
         self.leaving: dict[str, float] = {}
         self.conditioned = False
@@ -231,7 +232,7 @@ class ActiveJobs:
         self._release(index)
         outcome.restarts = int(self.columns[RESTARTS, index])
         if (ran_s := float(self.columns[len(COLUMNS) :, index].sum())) > 0:
-            self.ran = self.ran[0] + 1, self.ran[1] + ran_s
+            self.ran = self.ran[0] + 1, self.ran[1] + ran_s, self.ran[2] + ran_s**2
         self._learning -= not isinstance(self.runs[index], SteadyRun)
         del self.jobs[index], self.runs[index], self.placements[index]
         self.columns, self._fixed = _without(self.columns, index), _without(self._fixed, index)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.scheduling.simulate.first_come import first_come_s
 from paceline.scheduling.simulate.schedule import ClusterSchedule, JobOutcome
 
 UNFAIR = 1.05
@@ -135,7 +136,8 @@ def estimated_fairness(schedule: ClusterSchedule, ended: list[JobOutcome]) -> Ar
     """Estimate the finish-time fairness of ended jobs: the ratio of completion time to that on a fair share. Up to 1 is fair.
 
     The fair share is the cluster's devices over the mean number of jobs during the job's life. On it the job takes the time
-    that it held devices, multiplied by devices held / share if that exceeds 1 (after Themis, NSDI 2020, section 3).
+    that it held devices, multiplied by devices held / share if that exceeds 1 (after Themis, NSDI 2020, section 3). A rigid job
+    takes at most ``first_come_s``.
     """
     if not ended:
         return np.zeros(0)
@@ -149,6 +151,8 @@ def estimated_fairness(schedule: ClusterSchedule, ended: list[JobOutcome]) -> Ar
     ran = np.array([sum(span.end_s - span.start_s for span in outcome.spans) for outcome in ended])
     held = np.array([outcome.device_s for outcome in ended]) / np.maximum(ran, 1e-9)
     alone = ran * np.maximum(held * np.maximum(jobs, 1.0) / schedule.fleet.devices, 1.0)
+    over = np.array([not math.isnan(outcome.end_s) for outcome in schedule.outcomes], bool)
+    alone = np.minimum(alone, first_come_s(schedule)[over])
     return np.asarray((end - arrival) / np.maximum(alone, 1e-9))
 
 

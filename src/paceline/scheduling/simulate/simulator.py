@@ -318,4 +318,5 @@ class _Simulation:
             loads=active.shared.loads(),
             ended=active.ran[0],
             ended_ran_s=active.ran[1],
+            ended_ran_squared=active.ran[2],
         )

@@ -19,6 +19,7 @@ from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.las import las
+from paceline.scheduling.policies.paceline import paceline
 from paceline.scheduling.policies.registry import POLICIES
 from paceline.scheduling.policies.serving_order import fifo, srtf
 from paceline.scheduling.policies.wrappers.ageing import PATIENCE, aged, aged_by_deadlines
@@ -86,6 +87,19 @@ def adversaries(draw: st.DrawFn) -> list[Job]:
 def test_no_job_starves_whatever_arrives(name: str, jobs: list[Job]) -> None:
     """Twice: until it is overdue, and until the jobs that were overdue before it have ended their lease."""
     assert worst_wait(jobs, POLICIES[name].decide) <= 2 * PATIENCE
+
+
+def test_jobs_of_equal_length_take_no_turns_in_a_backlog() -> None:
+    """Equal jobs on 30 of 32 devices, and a job of 16, which leaves a backlog. Taking turns would take a third longer."""
+    fleet = Fleet((NodeGroup.of("T4", 4, 8, price=0.5),))
+    jobs = [rigid(f"small {n}", 1800, 1, 60 * n) for n in range(300)]
+    jobs = sorted([*jobs, rigid("large", 3600, 16, 3000)], key=lambda job: job.arrival_s)
+
+    def mean_s(policy: Policy) -> float:
+        outcomes = simulate(jobs, fleet, policy, DurationRun, ClusterSettings()).outcomes  # lengths are unknown
+        return float(np.mean([outcome.jct_s for outcome in outcomes]))
+
+    assert mean_s(aged(paceline)) < mean_s(fifo)
 
 
 def test_it_is_overdue_after_four_times_the_mean_run_and_its_own_length() -> None:

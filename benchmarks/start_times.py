@@ -35,7 +35,8 @@ from paceline.scheduling.starts.backfill import UNLIMITED_S, Shape, ShapeOnNodes
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.future import JobTable, starts_of_many
 from paceline.scheduling.starts.lengths import PUBLISHED_RATIOS
-from paceline.scheduling.starts.waiting_queue import QueueNodes, WaitingQueue
+from paceline.scheduling.starts.queue_nodes import QueueNodes
+from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog, LoggedJob
 
 LOAD = 0.8

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.scheduling.starts.waiting_queue import QueueNodes, WaitingQueue
+from paceline.scheduling.starts.queue_nodes import QueueNodes
+from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog, LoggedJob
 
 NOW = 1_000_000.0

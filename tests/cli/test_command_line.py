@@ -98,7 +98,7 @@ COMMANDS = {
     " --namespace --context --round --restart --state"
     " --stop-early --report"
     " --why --brief --json --help",
-    "schedule start": "QUEUE --job --new --history --nodes --cluster --at --skipped --futures --seed"
+    "schedule start": "QUEUE --job --new --history --nodes --cluster --queues --at --skipped --futures --seed"
     " --why --brief --json --help",
     "schedule why": "DIR JOB --policy --brief --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
@@ -114,7 +114,7 @@ COMMANDS = {
     "workload": "--help",
     "workload list": "WORD --group --brief --why --json --help",
     "workload show": "WORKLOAD --seq-len --args --input --lora --brief --why --json --help",
-    "serve": "--host --schedule --queue --history --nodes --cluster --port --json --help",
+    "serve": "--host --schedule --queue --history --nodes --cluster --queues --port --json --help",
     "report": "DIR --brief --json --help",
     "bench": "--help",
     "bench codec": "--size --codec --backend --threads --brief --json --help",

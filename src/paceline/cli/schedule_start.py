@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline.cli.guide.sections import common
 from paceline.cli.parser import Answer, Parser
@@ -37,15 +37,33 @@ def add_start(start: Parser) -> None:
     common(start.add_argument("--job", metavar="NAME", default="", help="one job: why it waits, and what would start sooner"))
     new = "a job that you think of: '8 A100 for llama-3-8b 1B tokens', '2x8 A100 for 3h, limit 12h, queue gpu'"
     common(start.add_argument("--new", metavar="TEXT", default="", help=new))
-    history = "jobs that ended: what sacct -a -X -P printed; lengths and arrivals follow from them"
-    common(start.add_argument("--history", metavar="FILE", default="", help=history))
-    nodes = "what sinfo -N -o '%%N|%%P|%%G|%%c|%%T', scontrol show node or kubectl get nodes -o yaml printed"
-    common(start.add_argument("--nodes", metavar="FILE", default="", help=nodes))
-    common(start.add_argument("--cluster", metavar="C", default="", help="the nodes in words: 16x8xA100 + 4x4xV100"))
+    for option in add_sources(start):
+        common(option)
     start.add_argument("--at", metavar="TIME", default="", help="when the queue was printed (default: as it says)")
     start.add_argument("--skipped", action="store_true", help="list the rows that were left out, with the reason")
-    start.add_argument("--futures", metavar="N", type=int, default=64, help="simulated futures (default 64)")
+    futures = "simulated futures (default 64; 32 where the scheduler's settings are known)"
+    start.add_argument("--futures", metavar="N", type=int, default=0, help=futures)
     start.add_argument("--seed", metavar="N", type=int, default=0, help="of the draws (default 0)")
+
+
+_SOURCES = (
+    ("history", "FILE", "jobs that ended: what sacct -a -X -P printed; lengths and arrivals follow from them"),
+    ("nodes", "FILE", "what sinfo -N -o '%%N|%%P|%%G|%%c|%%T', scontrol show node or kubectl get nodes -o yaml printed"),
+    ("cluster", "C", "the nodes in words: 16x8xA100 + 4x4xV100"),
+    ("queues", "FILE", "the scheduler's settings, as for schedule run --queues: its own policy is simulated with them"),
+)
+"""Options on what is known of a live queue: name, placeholder, help. Each is a keyword of ``paceline.schedule_start``."""
+
+
+def add_sources(parser: argparse.ArgumentParser, before: str = "") -> list[argparse.Action]:
+    """Add the options on what is known of a live queue. ``before``: text before the help of each."""
+    words = {name: (metavar, f"{before}{text}") for name, metavar, text in _SOURCES}
+    return [parser.add_argument(f"--{name}", metavar=of, default="", help=text) for name, (of, text) in words.items()]
+
+
+def _sources(o: argparse.Namespace) -> dict[str, Any]:
+    """Return the keywords of ``paceline.schedule_start`` that these options state."""
+    return {name: getattr(o, name) for name, _, _ in _SOURCES}
 
 
 def _start(o: argparse.Namespace) -> Answer:
@@ -56,13 +74,12 @@ def _start(o: argparse.Namespace) -> Answer:
         o.queue,
         job=o.job,
         new=o.new,
-        history=o.history,
-        nodes=o.nodes,
-        cluster=o.cluster,
+        **_sources(o),
         now_s=moment(o.at) if o.at else None,
         futures=o.futures,
         seed=o.seed,
         predict=CommandLengths(),
+        progress=lambda done, every: o.say(f"{done} of {every} futures"),
         stdin=sys.stdin.read,
     )
     return answer.to_json(), start_screen(answer, o.skipped)
@@ -75,7 +92,7 @@ def queue_asker(o: argparse.Namespace) -> Callable[[], StartAnswer]:
     lengths = CommandLengths()
 
     def ask() -> StartAnswer:
-        return schedule_start(o.queue, history=o.history, nodes=o.nodes, cluster=o.cluster, predict=lengths)
+        return schedule_start(o.queue, **_sources(o), predict=lengths)
 
     if o.queue == "-":
         raise UserError("--queue - is read once", "give a file, slurm, kueue or ray")

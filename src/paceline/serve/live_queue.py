@@ -18,7 +18,9 @@ from paceline.reporting.pages.template import filled
 from paceline.scheduling.starts.start_answer import StartAnswer
 
 EVERY_S = 10.0
-"""Least time between two forecasts. Requests between them get the last one."""
+"""Least time between two forecasts, which is longer if one takes longer. Requests between them get the last one."""
+PATIENCE = 3.0
+"""Time between two forecasts over the time that one takes."""
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 NONE = UserError("this server shows no live queue", "start it with paceline serve --queue QUEUE")
 Ask = Callable[[], StartAnswer]
@@ -31,6 +33,7 @@ class LiveQueue:
         self._ask, self._place = ask, place
         self._lock = threading.Lock()
         self._last: tuple[float, StartAnswer | UserError] | None = None
+        self._every_s = 0.0
 
     def routes(self) -> list[Route]:
         """Return the addresses of the queue."""
@@ -72,14 +75,19 @@ class LiveQueue:
         return filled("serve/live.html.j2", {**vars(drawn(queue_page(found))), "status": queue_status(found)}), 200
 
     def _answer(self) -> StartAnswer | UserError:
-        """Return the last forecast, or a new one if it is older than ``EVERY_S``. One is computed at a time."""
+        """Return the last forecast, or a new one if it is older than ``EVERY_S`` and than thrice the time that it took.
+
+        One is computed at a time.
+        """
         if self._ask is None:
             return NONE
         with self._lock:
-            if self._last is None or time.monotonic() - self._last[0] >= EVERY_S:
+            if self._last is None or time.monotonic() - self._last[0] >= max(EVERY_S, self._every_s):
+                began = time.monotonic()
                 try:
                     found: StartAnswer | UserError = self._ask()
                 except UserError as error:
                     found = error
                 self._last = time.monotonic(), found
+                self._every_s = PATIENCE * (self._last[0] - began)
             return self._last[1]

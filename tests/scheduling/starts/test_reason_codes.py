@@ -25,7 +25,8 @@ from queues import waits
         ("DependencyNeverSatisfied", "apart", "never starts"),
         ("JobHeldAdmin", "apart", "must release it"),
         ("Odd", "apart", "Odd"),
-        ("LocalQueue team-zz doesn't exist", "apart", "admits nothing"),
+        ("LocalQueue team-zz doesn't exist", "apart", "inadmissible"),
+        ("ClusterQueue cqa is inactive", "apart", "admits nothing"),
     ],
 )
 def test_each_reason_has_one_meaning(reason: str, kind: str, says: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from datetime import datetime
 from pathlib import Path
@@ -88,15 +87,21 @@ def test_quotas_come_along() -> None:
     limits = items[0]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][1]  # type: ignore[index]
     limits.update(nominalQuota="16", borrowingLimit=8)
     queue = parse_queue(json.dumps({"kind": "List", "items": items}), "kubectl", 0.0)
-    (quota,) = queue.quotas
-    assert (quota.name, quota.cohort, quota.device_type, quota.devices, quota.borrowing) == ("cq", "all", "a100", 16, 8)
-    assert quota.lending == math.inf and quota.local == ("ml/lq",)
+    assert queue.queues is not None
+    stated, quota = queue.queues.queues["cq"], queue.queues.queues["cq"].quotas["a100"]
+    assert (stated.cohort, quota.nominal, quota.borrowing_limit, quota.lending_limit) == ("all", 16, 8, None)
+    assert queue.queues.local_queues["ml/lq"] == "cq"
     assert queue.jobs[0].account == "cq" and [row.name for row in queue.skipped] == ["x"]
 
 
-def test_a_queue_without_jobs_is_refused() -> None:
-    with pytest.raises(UserError, match="squeue holds no job"):
-        parse_queue("JOBID|ST|TIME|NODES\n", "squeue", 0.0)
+def test_an_empty_queue_has_no_job_and_another_file_is_refused() -> None:
+    for text, form in (
+        ("JOBID|ST|TIME|NODES\n", "squeue"),
+        ('{"jobs": [], "meta": {}}', "squeue_json"),
+        ("apiVersion: v1\nitems: []\nkind: List\n", "kueue"),
+        ("[]", "ray"),
+    ):
+        assert parse_queue(text, "q", 0.0).jobs == () and parse_queue(text, "q", 0.0).form == form
     with pytest.raises(UserError, match="mine is no log of a cluster"):
         parse_queue("name,arrival_s,duration_s\na,0,1\n", "mine", 0.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from paceline.cli.parser import Answer, Parser
-from paceline.cli.schedule_start import queue_asker
+from paceline.cli.schedule_start import add_sources, queue_asker
 from paceline.reporting.text.screen import Screen
 from paceline.serve.server import PORT, run
 
@@ -22,9 +22,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--schedule", metavar="DIR", default="", help="also show the live schedule whose state is in DIR")
     queue = "also show when the jobs of a live queue start, at /queue and /metrics: as for paceline schedule start"
     parser.add_argument("--queue", metavar="QUEUE", default="", help=queue)
-    parser.add_argument("--history", metavar="FILE", default="", help="with --queue: jobs that ended")
-    parser.add_argument("--nodes", metavar="FILE", default="", help="with --queue: the nodes, as sinfo printed them")
-    parser.add_argument("--cluster", metavar="C", default="", help="with --queue: the nodes in words")
+    add_sources(parser, "with --queue: ")
     parser.add_argument("--port", metavar="N", type=int, default=PORT, help=f"default {PORT}; 0 takes a free one")
 
 

@@ -12,12 +12,15 @@ from paceline.scheduling.starts.forecast import HIGH, LOW, StartForecast
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.sooner import Sooner
 from paceline.scheduling.starts.start_answer import StartAnswer
+from paceline.scheduling.traces.record import LoggedJob, SkippedRow, singular
 from paceline.units import format_seconds
 
 MOST = 20
 """Jobs of the table; ``--json`` has all."""
 MOST_SKIPPED = 1000
 """Rows left out that an answer lists."""
+FEW_SKIPPED = 3
+"""Rows left out for one reason that the plain answer names."""
 NEVER = "not foreseen"
 
 
@@ -30,7 +33,7 @@ def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
     queue = answer.queue
     waiting, running = len(queue.waiting), len(queue.running)
     title = f"{count(waiting, 'job')} wait{'s' * (waiting == 1)} and {running} run{'s' * (running == 1)}"
-    title += f" on {count(queue.nodes.total, 'device')}"
+    title += f" on {devices_text(answer)}" if queue.nodes.types else ""
     title += f" under {queue.scheduler.capitalize()}" + (
         f", {answer.moment(0.0).replace('T', ' ')}" if answer.moment(0.0) else ""
     )
@@ -39,6 +42,7 @@ def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
     brief = f"{clean(first.job.name, 40)} starts {when_text(first)}, {range_text(first)}" if first else "no job waits"
     why = [
         Pair("futures", f"{answer.futures}, seed {answer.seed}, {answer.seconds:.1f} s"),
+        *_sampling(answer),
         *map(item, answer.notes),
         GAP,
         *_WHY,
@@ -56,10 +60,11 @@ def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
 _WHY: tuple[Block, ...] = (
     heading("How it is computed"),
     item("Each future draws the length of every job, given how long it has run, and jobs still to come from the history."),
-    item("Slurm: by priority, then submission; a later job starts where it delays no reservation, by the stated limits."),
-    item("Kueue and Ray: by priority, then submission; whatever fits the quota or the devices starts."),
-    item("Jobs that Slurm holds back for a limit, a partition, a node or another job are set apart, without a time."),
-    item("Fair share, preemption by Slurm, failing nodes and reservations of administrators are not simulated."),
+    item("Slurm: by printed priority, then submission; a later job starts where it delays no reservation, by stated limits."),
+    item("With the scheduler's settings (--queues, or Kueue's and Volcano's objects) its policy is simulated, as in schedule."),
+    item("Ray: by submission; whatever fits the devices starts."),
+    item("Jobs that the scheduler holds back for a limit, a queue, a node or another job are set apart, without a time."),
+    item("Without Slurm's settings its fair share and preemption are not simulated. Failing nodes and reservations never are."),
 )
 
 
@@ -95,14 +100,14 @@ def _table(answer: StartAnswer) -> Iterator[Block]:
         (
             clean(forecast.job.name, 24),
             clean(forecast.job.user, 16),
-            str(forecast.job.devices),
+            asked_text(forecast.job),
             when_text(forecast),
             range_text(forecast),
             _in(forecast.end()),
         )
         for forecast in answer.jobs[:MOST]
     ]
-    yield Table(("job", "owner", "devices", "starts", "80 % range", "ends"), rows, frozenset({0, 1}))
+    yield Table(("job", owner_head(answer), "devices", "starts", "80 % range", "ends"), rows, frozenset({0, 1}))
     if len(answer.jobs) > MOST:
         yield Paragraph(f"{len(answer.jobs) - MOST:,} more jobs: --json, or --job NAME for one with its reasons.")
     else:
@@ -133,14 +138,46 @@ def _left_out(answer: StartAnswer, listed: bool) -> Iterator[Block]:
     yield heading(f"{count(len(skipped), 'row')} left out" + ("" if listed else " (--skipped lists them)"))
     if not listed:
         for reason, number in Counter(row.reason for row in skipped).items():
-            yield item(f"{number:,} {clean(reason, 120)}")
+            few = [_skipped(row) for row in skipped if row.reason == reason] if number <= FEW_SKIPPED else []
+            yield from map(item, few or [f"{number:,} {clean(reason, 120)}"])
         return
     for row in skipped[:MOST_SKIPPED]:
-        detail = f" ({clean(row.detail, 80)})" if row.detail else ""
         place = f"{clean(row.place, 80)}: " if row.place else ""
-        yield item(f"{place}{clean(row.name, 40) or 'a row'} {row.reason}{detail}")
+        yield item(f"{place}{_skipped(row)}")
     if len(skipped) > MOST_SKIPPED:
         yield item(f"{len(skipped) - MOST_SKIPPED:,} more; --json has all")
+
+
+def _skipped(row: SkippedRow) -> str:
+    """Return what is wrong with a row that was left out."""
+    detail = f" ({clean(row.detail, 80)})" if row.detail else ""
+    return f"{clean(row.name, 40) or 'a row'} {clean(singular(row.reason), 120)}{detail}"
+
+
+def _sampling(answer: StartAnswer) -> Iterator[Block]:
+    """Yield how well the drawn futures determine the medians."""
+    errors = [error for forecast in answer.jobs if math.isfinite(error := forecast.sampling_error())]
+    if errors and max(errors) >= 1:
+        text = format_seconds(max(errors))
+        yield item(f"The number of futures makes the median starts uncertain by up to {text} (one standard error).")
+
+
+def owner_head(answer: StartAnswer) -> str:
+    """Return the head of the column of owners, which are namespaces where no job states its user."""
+    spaced = [forecast.job for forecast in answer.jobs if "/" in forecast.job.name]
+    same = all(job.user == job.name.partition("/")[0] for job in spaced)
+    return "namespace" if spaced and same and len(spaced) == len(answer.jobs) else "owner"
+
+
+def asked_text(job: LoggedJob) -> str:
+    """Return the devices that a job asks for. MIG slices say their profile."""
+    return f"{job.devices} x {job.profile}" if job.profile else str(job.devices)
+
+
+def devices_text(answer: StartAnswer) -> str:
+    """Return the devices of the cluster in words. MIG slices say their types."""
+    nodes = answer.queue.nodes
+    return f"{count(nodes.total, 'slice')} {', '.join(nodes.slices)}" if nodes.slices else count(nodes.total, "device")
 
 
 def range_text(forecast: StartForecast, end: bool = False) -> str:

@@ -8,17 +8,20 @@ from typing import Any
 
 from paceline.errors import UserError, shorten
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, Cohort, KueueSettings, Quota
+from paceline.scheduling.traces.logs.kubernetes import devices_in, labelled_type
 
-GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "habana.ai/gaudi", "gpu.intel.com/i915")
-PRODUCT_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "amd.com/gpu.product-name")
-"""Labels of a node that name its device."""
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "m": 1e-3}
+
+
+SLICE = " "
+"""Separator between a flavor and the profile of its MIG slices. No name of a flavor holds it."""
 
 
 def parse_kueue(objects: Iterable[Mapping[str, Any]], device_type: Callable[[str], str] = str) -> KueueSettings:
     """Read the settings from objects as ``kubectl get -o json`` or ``-o yaml`` prints them. Lists of objects are flattened.
 
-    A queue without GPUs counts its first resource, and a device is one unit of it.
+    A queue without GPUs counts its first resource, and a device is one unit of it. MIG slices of a flavor are a flavor of their
+    own, ``default 1g.5gb``, whose type is that slice of the flavor's device.
 
     Args:
         device_type: function from the product name of a flavor's label to a device type.
@@ -37,19 +40,27 @@ def parse_kueue(objects: Iterable[Mapping[str, Any]], device_type: Callable[[str
         _name(item): Cohort(parent=_parent(item["spec"], "parentName", "parent"), quotas=_quotas(item["spec"]))
         for item in by_kind.get("Cohort", ())
     }
-    local = {_name(item): str(item["spec"]["clusterQueue"]) for item in by_kind.get("LocalQueue", ())}
+    local, stopped = {}, []
+    for item in by_kind.get("LocalQueue", ()):
+        space, name = str((item.get("metadata") or {}).get("namespace", "")), _name(item)
+        path = f"{space}/{name}" if space else name
+        local[name] = local[path] = str(item["spec"]["clusterQueue"])
+        if (item["spec"].get("stopPolicy") or "None") != "None":
+            stopped.append(path)
     flavors = {}
     for item in by_kind.get("ResourceFlavor", ()):
-        labels = (item.get("spec") or {}).get("nodeLabels") or {}
-        product = next((str(labels[label]) for label in PRODUCT_LABELS if label in labels), "")
-        if product:
+        if product := labelled_type((item.get("spec") or {}).get("nodeLabels") or {}):
             flavors[_name(item)] = device_type(product)
+    for name in {flavor for queue in queues.values() for flavor in queue.quotas if SLICE in flavor}:
+        flavor, profile = name.split(SLICE)
+        flavors[name] = f"{flavors[flavor].split()[0]} {profile}" if flavor in flavors else profile
     configured = [item["fairSharing"] for item in by_kind.get("Configuration", ()) if item.get("fairSharing")]
     fair = any(sharing.get("enable", True) for sharing in configured)
     return KueueSettings(
         queues=queues,
         cohorts=cohorts,
         local_queues={name: queue for name, queue in local.items() if queue in queues},
+        stopped=tuple(stopped),
         flavors=flavors,
         fair_sharing=fair,
     )
@@ -98,10 +109,12 @@ def _quotas(spec: Mapping[str, Any]) -> dict[str, Quota]:
                 borrowing, lending = (None if limit is None else int(_number(limit)) for limit in limits)
                 quota = Quota(nominal=int(_number(resource["nominalQuota"])), borrowing_limit=borrowing, lending_limit=lending)
                 found.setdefault(str(resource["name"]), {})[str(flavor["name"])] = quota
-    gpus = [quotas for name, quotas in found.items() if name in GPU_RESOURCES]
-    if gpus:
-        return {flavor: quota for quotas in gpus for flavor, quota in quotas.items()}
-    return next(iter(found.values()), {})
+    devices = {}
+    for name, quotas in found.items():
+        kind = devices_in({name: 1})
+        for flavor, quota in quotas.items() if kind.count else ():
+            devices[f"{flavor}{SLICE}{kind.profile}" if kind.profile else flavor] = quota
+    return devices or next(iter(found.values()), {})
 
 
 def _number(value: Any) -> float:

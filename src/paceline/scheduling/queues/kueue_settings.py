@@ -90,6 +90,7 @@ class KueueSettings:
         local_queues: cluster queue by local queue.
         flavors: device type by flavor; a flavor that is missing is itself the name of a type.
         fair_sharing: queues with the least share of borrowed devices come first, and preempt to share equally.
+        stopped: local queues that admit nothing (``stopPolicy``).
     """
 
     queues: Mapping[str, ClusterQueue] = field(default_factory=dict)
@@ -97,6 +98,7 @@ class KueueSettings:
     local_queues: Mapping[str, str] = field(default_factory=dict)
     flavors: Mapping[str, str] = field(default_factory=dict)
     fair_sharing: bool = False
+    stopped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, queue in self.local_queues.items():

@@ -40,12 +40,14 @@ class SlurmPartition:
         priority: priority of its jobs (``PriorityJobFactor``). ``tier``: jobs of a higher tier come first (``PriorityTier``).
         default_limit_s: time limit of jobs that state none (``DefaultTime``, else ``MaxTime``); 0: none.
         types: device types of its nodes; empty: all types.
+        max_devices: most devices of its running jobs (``GrpTRES`` of the partition's QOS); 0: no bound.
     """
 
     priority: float = 1.0
     tier: int = 1
     default_limit_s: float = 0.0
     types: tuple[str, ...] = ()
+    max_devices: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -52,14 +52,18 @@ def simulate(
     *,
     start_s: float = 0.0,
     running: Mapping[str, RunningJob] | None = None,
+    targets: Collection[str] | None = None,
+    to_ends: bool = False,
 ) -> ClusterSchedule:
-    """Run all jobs to their end.
+    """Run all jobs to their end, or until some have started.
 
     Args:
         runs: function that creates the run of a job. The run of a job that already runs has its remaining work.
         progress: callback that receives the time and the number of jobs that have ended.
         start_s: time at which the simulation starts. Jobs that arrived before wait then, except those of ``running``.
         running: jobs that hold devices at the start, by name.
+        targets: jobs after whose starts the simulation stops. A job that never starts is then no error. None: all jobs end.
+        to_ends: stop after the ends of the targets.
 
     Raises:
         UserError: a running job on devices that are not free; two jobs of one name; a rigid job larger than every type it may
@@ -70,6 +74,7 @@ def simulate(
     check_sizes(jobs, fleet)
     _check_times(settings or ClusterSettings())
     simulation = _Simulation(jobs, fleet, policy, runs, settings or ClusterSettings(), progress)
+    simulation.open, simulation.to_ends = None if targets is None else set(targets), to_ends
     if start_s or running:
         check_running(jobs, fleet, start_s, running or {})
         simulation.start(start_s, running or {})
@@ -113,6 +118,8 @@ class _Simulation:
         self.wake_s, self.holds_until_s = math.inf, -math.inf
         self.idle = 0
         self.started = False
+        self.open: set[str] | None = None
+        self.to_ends = False
 
     def start(self, start_s: float, running: Mapping[str, RunningJob]) -> None:
         """Begin at a moment, with jobs that already run."""
@@ -131,13 +138,20 @@ class _Simulation:
                 self.progress(active.time_s, active.ended)
             if not active.jobs and self.next_arrival == len(self.waiting):
                 break  # the last were removed
+            if self.open is not None and self._over(self.open):
+                break
             if round_s:
                 idle = not active.jobs and self.next_arrival < len(self.waiting)
                 if not idle:
                     self._pass_rounds()
                 self._run_rounds(self._round_with_arrival() if idle else self._round_at(active.time_s + round_s))
             else:
-                self._run_until(self._next_event())
+                moment = self._next_event()
+                if moment == math.inf:
+                    if self.open is None:
+                        raise self._never_starts()
+                    break
+                self._run_until(moment)
         return ClusterSchedule(
             fleet=self.fleet,
             outcomes=tuple(self.outcomes.values()),
@@ -198,13 +212,18 @@ class _Simulation:
             self.active.come(arrived)
 
     def _next_event(self) -> float:
-        """Return the next arrival, outage, wake-up of the policy, or change of a job, if there are no rounds."""
+        """Return the next arrival, outage, wake-up of the policy, or change of a job, if there are no rounds; inf if none."""
         change = self.fleet.next_change(self.active.time_s)
         active = self.active
-        moment = min(self._arrival(), self.wake_s, change, active.next_crossing()[0], active.next_forced())
-        if moment == math.inf:
-            raise self._never_starts()
-        return moment
+        return min(self._arrival(), self.wake_s, change, active.next_crossing()[0], active.next_forced())
+
+    def _over(self, open_targets: set[str]) -> bool:
+        """Return whether no target is left to start, or to end."""
+        for name in list(open_targets):
+            outcome = self.outcomes[name]
+            if (outcome.spans and not self.to_ends) or not math.isnan(outcome.end_s) or outcome.removed:
+                open_targets.discard(name)
+        return not open_targets
 
     def _never_starts(self) -> UserError:
         reasons = [self.outcomes[job.name].held_back[-1:] for job in self.active.jobs]

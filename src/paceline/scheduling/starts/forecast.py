@@ -16,15 +16,19 @@ import numpy as np
 from paceline.array_types import Array, Ints
 from paceline.scheduling.starts.arrivals import Arrivals
 from paceline.scheduling.starts.backfill import UNLIMITED_S, Shape, ShapeOnNodes
-from paceline.scheduling.starts.future import JobTable, starts_of_many
+from paceline.scheduling.starts.future import Coming, JobTable, starts_of_many
 from paceline.scheduling.starts.lengths import LengthDistribution, LengthModel
-from paceline.scheduling.starts.waiting_queue import QueueNodes, WaitingQueue, guessed_placements, start_order
+from paceline.scheduling.starts.policy_futures import Progress, futures_under_policy
+from paceline.scheduling.starts.queue_nodes import QueueNodes, guessed_placements
+from paceline.scheduling.starts.waiting_queue import WaitingQueue, start_order
 from paceline.scheduling.traces.record import LoggedJob
 
 FUTURES = 64
 """Futures of a forecast."""
-FEW_FUTURES = 8
-"""Futures that tell how far ahead jobs to come matter."""
+POLICY_FUTURES = 32
+"""The same under a policy with the settings of the scheduler, which takes longer."""
+FEW_FUTURES, FEW_POLICY_FUTURES = 8, 2
+"""Futures that tell how far ahead jobs to come matter, and the same under a policy."""
 LOW, HIGH = 0.1, 0.9
 """Probabilities at the ends of the 80 % range."""
 DEPTH = 16
@@ -38,14 +42,14 @@ class ForecastOptions:
     """Choices of a forecast.
 
     Attributes:
-        futures: number of simulated futures. ``seed``: seed of their draws.
+        futures: number of simulated futures; 0: ``FUTURES``, or ``POLICY_FUTURES``. ``seed``: seed of their draws.
         arrivals: whether jobs still to come are drawn from the history.
         depth: number of waiting jobs for which devices are reserved; 0: ``DEPTH``, or ``DEPTH_OF_DEVICES`` if no job names
             nodes.
         lengths: ``model``, or ``limits``: every job runs to its limit, as Slurm expects.
     """
 
-    futures: int = FUTURES
+    futures: int = 0
     seed: int = 0
     arrivals: bool = True
     depth: int = 0
@@ -57,7 +61,7 @@ class StartForecast:
     """Forecast of one waiting job, in seconds after the present.
 
     Attributes:
-        start_s: start in each future; inf: later than the simulation looks. ``length_s``: length of its run in each.
+        start_s: start in each future; inf: later than the simulation looks. ``length_s``: time from start to end in each.
         source: what its length is from.
     """
 
@@ -73,6 +77,16 @@ class StartForecast:
     def end(self, share: float = 0.5) -> float:
         """Return the end that it precedes with a probability."""
         return _quantile(self.start_s + self.length_s, share)
+
+    def sampling_error(self) -> float:
+        """Return the standard error of the median start from the number of futures, by the order statistics around it.
+
+        The rank of the median in a sample of n is binomial, with standard deviation sqrt(n) / 2 (David and Nagaraja, "Order
+        statistics", 2003, section 7.1).
+        """
+        half = 0.5 / math.sqrt(len(self.start_s))
+        low, high = self.start(max(0.5 - half, 0.0)), self.start(min(0.5 + half, 1.0))
+        return (high - low) / 2 if math.isfinite(high) else math.inf
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,10 @@ class Forecaster:
 
     Args:
         predicted: length of a job from its command line, by name.
+        progress: callback that receives the number of futures that are done, and of all.
+
+    Attributes:
+        reasons: the policy's reason why a job waits at present, by name; empty without a policy.
     """
 
     def __init__(
@@ -102,13 +120,18 @@ class Forecaster:
         options: ForecastOptions | None = None,
         model: LengthModel | None = None,
         predicted: Mapping[str, LengthDistribution] | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        self.options = options or ForecastOptions()
+        given = options or ForecastOptions()
+        usual = FUTURES if queue.cluster is None else POLICY_FUTURES
+        self.options = replace(given, futures=given.futures or usual)
+        self.progress = progress
+        self.reasons: dict[str, str] = {}
         self.by_node = any(job.nodes and job.devices > 1 for job in (*queue.running, *queue.waiting))
-        self.queue = queue if self.by_node else replace(queue, nodes=queue.nodes.joined())
+        keeps_nodes = self.by_node or queue.cluster is not None
+        self.queue = queue if keeps_nodes else replace(queue, nodes=queue.nodes.joined())
         self.model = model or LengthModel.of(queue.history, queue.running)
         self.predicted = predicted or {}
-        past = (*queue.history, *queue.running, *queue.waiting)
         past = (*queue.history, *queue.running, *queue.waiting)
         self.arrivals = Arrivals.of(past if self.options.arrivals else (), queue.now_s)
         self._placements = guessed_placements(self.queue.nodes, queue.running)
@@ -137,12 +160,24 @@ class Forecaster:
         present = len(chosen.running) + len(chosen.waiting)
         later = self._later(chosen)
         coming = [_merged(later, (moments, rows + present)) for moments, rows in self._coming[:futures]]
-        starts = starts_of_many(self._table(chosen, jobs), lengths, coming, rows)
+        starts, spans = self._simulated(chosen, jobs, lengths, coming, rows)
         forecasts = tuple(
-            StartForecast(jobs[row], starts[:, at], lengths[:, row], self.distribution(jobs[row]).source)
+            StartForecast(jobs[row], starts[:, at], spans[:, at], self.distribution(jobs[row]).source)
             for at, row in enumerate(rows)
         )
         return QueueForecast(chosen, forecasts, self.options, self.notes())
+
+    def _simulated(
+        self, queue: WaitingQueue, jobs: Sequence[LoggedJob], lengths: Array, coming: Sequence[Coming], rows: Sequence[int]
+    ) -> tuple[Array, Array]:
+        """Return the start of jobs in each future, and the time from there to the end."""
+        if queue.cluster is None:
+            return starts_of_many(self._table(queue, jobs), lengths, coming, rows), lengths[:, rows]
+        found = futures_under_policy(
+            queue.cluster, jobs, self._placements, queue.now_s, lengths, coming, rows, queue.blocked, self.progress
+        )
+        self.reasons |= {jobs[row].name: why for row, why in found.reasons.items()}
+        return found.start_s, found.length_s
 
     def _later(self, queue: WaitingQueue) -> tuple[Array, Ints]:
         """Return when jobs that wait for a time may start, and their rows."""
@@ -163,7 +198,8 @@ class Forecaster:
         if not self.arrivals or not self.queue.waiting:
             return none, []
         self._coming, self._past = none, []
-        starts = np.concatenate([found.start_s for found in self._forecast((), self.queue, FEW_FUTURES).jobs])
+        few = FEW_FUTURES if self.queue.cluster is None else FEW_POLICY_FUTURES
+        starts = np.concatenate([found.start_s for found in self._forecast((), self.queue, few).jobs])
         horizon_s = 2 * float(starts[np.isfinite(starts)].max(initial=3600.0))
         drawn = self.arrivals.draw(self.options.futures, self.options.seed, horizon_s)
         used, rows = np.unique(np.concatenate([rows for _, rows in drawn]), return_inverse=True)

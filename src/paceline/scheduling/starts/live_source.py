@@ -7,11 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from paceline.errors import UserError, unknown
 from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.queues.kueue_settings import KueueSettings
+from paceline.scheduling.queues.queues_file import Settings, read_queues
 from paceline.scheduling.starts.nodes import SINFO, parse_nodes
+from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.starts.quotas import nodes_of_quotas
-from paceline.scheduling.starts.waiting_queue import QueueNodes, Scheduler, WaitingQueue, counted_by_node
+from paceline.scheduling.starts.waiting_queue import Scheduler, WaitingQueue, counted_by_node, scheduler_of, settings_of
 from paceline.scheduling.traces.content import JobFile
 from paceline.scheduling.traces.reader import parse_log
 from paceline.scheduling.traces.record import JobLog
@@ -27,7 +32,7 @@ SQUEUE_HEADER = (
 )
 SACCT_FIELDS = "JobID,JobName,User,Account,Partition,Submit,Eligible,Start,End,Timelimit,State,ReqTRES,AllocTRES,NNodes"
 SACCT = ("sacct", "-a", "-X", "-P", "-S", "now-28days", f"--format={SACCT_FIELDS}")
-WORKLOADS = ("kubectl", "get", "workloads,localqueues,clusterqueues,resourceflavors", "-A", "-o", "json")
+WORKLOADS = ("kubectl", "get", "workloads,localqueues,clusterqueues,cohorts,resourceflavors", "-A", "-o", "json")
 RAY = ("ray", "job", "list", "--format", "json")
 Run = Callable[[Sequence[str]], str]
 
@@ -52,6 +57,7 @@ def read_waiting_queue(
     history: str | Path = "",
     nodes: str | Path = "",
     cluster: str | Fleet = "",
+    queues: Settings | str | Path | None = None,
     now_s: float | None = None,
     stdin: Callable[[], str] | None = None,
     run: Run = run_program,
@@ -61,11 +67,12 @@ def read_waiting_queue(
     Args:
         queue: file of the queue, ``-`` for standard input, or a scheduler of ``LIVE`` whose programs are called.
         history: file of jobs that ended before, such as sacct's. ``nodes``: file of the nodes. ``cluster``: nodes in words.
+        queues: settings of Slurm or Kueue, or the file that holds them; None: those of the queue's file, if it states any.
         now_s: time at which the queue was printed, in seconds since 1970; None: as the file states.
         stdin: reader of standard input. ``run``: caller of programs.
 
     Raises:
-        UserError: a file that cannot be read, unknown nodes, no job.
+        UserError: a file that cannot be read, unknown nodes, settings of another scheduler.
     """
     if str(queue) in LIVE:
         log, past, printed = _called(str(queue), bool(history), bool(nodes or cluster), run)
@@ -82,7 +89,9 @@ def read_waiting_queue(
         past = _on_clock(parse_log(JobFile.read(history)), log)
     if past is not None and log.nodes_as_devices:
         past = counted_by_node(past)
-    return WaitingQueue.of(log, _nodes(log, nodes, cluster, printed), past)
+    stated = read_queues(queues) if isinstance(queues, str | Path) and str(queues) else None if queues == "" else queues
+    settings = settings_of(log, scheduler_of(log.form), stated)
+    return WaitingQueue.of(log, _nodes(log, settings, nodes, cluster, printed), past, settings=stated)
 
 
 def _called(name: str, has_history: bool, has_nodes: bool, run: Run) -> tuple[JobLog, JobLog | None, JobFile | None]:
@@ -102,7 +111,9 @@ def _called(name: str, has_history: bool, has_nodes: bool, run: Run) -> tuple[Jo
     return log, past, printed
 
 
-def _nodes(log: JobLog, nodes: str | Path, cluster: str | Fleet, printed: JobFile | None) -> QueueNodes:
+def _nodes(
+    log: JobLog, settings: Settings | None, nodes: str | Path, cluster: str | Fleet, printed: JobFile | None
+) -> QueueNodes:
     if cluster:
         found = QueueNodes.of(Fleet.named(cluster) if isinstance(cluster, str) else cluster)
         return found.by_node() if log.nodes_as_devices else found
@@ -110,8 +121,10 @@ def _nodes(log: JobLog, nodes: str | Path, cluster: str | Fleet, printed: JobFil
         return parse_nodes(JobFile.read(nodes), log.nodes_as_devices)
     if printed is not None:
         return parse_nodes(printed, log.nodes_as_devices)
-    if log.quotas:
-        return nodes_of_quotas(log)
+    if isinstance(settings, KueueSettings) and settings.queues:
+        return nodes_of_quotas(settings, log.file)
+    if not log.in_state("running") and not log.in_state("waiting"):
+        return QueueNodes(np.zeros(0, np.int64), ())
     raise UserError(
         f"{log.file} does not say which nodes the cluster has",
         f"give `cluster` 16x8xA100, or `nodes` with what {SINFO} printed",

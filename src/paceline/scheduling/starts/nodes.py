@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.hardware.catalogue import device, is_device
-from paceline.scheduling.starts.waiting_queue import QueueNodes
+from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.traces.content import JobFile
 from paceline.scheduling.traces.logs.gres import held_devices
 

@@ -74,8 +74,15 @@ SLURM_REASONS = {
 }
 """Reasons by the beginning of the word, blanks as underscores. The longest that fits counts."""
 _HELD_BY_PRIORITY = WaitReason("its priority is 0, so it is held: scontrol release")
-_KUEUE = re.compile(r"(?:Local|Cluster)Queue \S+ (?:doesn't exist|does not exist|is inactive|is stopped|is terminating)")
-_KUEUE_REASON = WaitReason("its queue admits nothing: an administrator must create or open it")
+_KUEUE = (
+    (r"is stopped", "its stopPolicy holds it: it never starts until that is lifted"),
+    (r"doesn't exist|does not exist", "inadmissible: it never starts until the queue is created"),
+    (r"is not in the file", "print the LocalQueues too"),
+    (r"is blocked by", "under StrictFIFO it never starts before that job is changed or deleted"),
+    (r"is inactive|is terminating", "its queue admits nothing: an administrator must create or open it"),
+)
+"""What follows from the states of queues that Kueue and this package name, with what must happen."""
+_QUEUE = r"(?:Local|Cluster)Queue \S+ (?:{})"
 
 
 def reason_of(job: LoggedJob, scheduler: str = "slurm") -> WaitReason:
@@ -87,8 +94,9 @@ def reason_of(job: LoggedJob, scheduler: str = "slurm") -> WaitReason:
     found = [key for key in SLURM_REASONS if plain.startswith(key)]
     if found:
         return SLURM_REASONS[max(found, key=len)]
-    if _KUEUE.search(word):
-        return _KUEUE_REASON
+    for state, text in _KUEUE:
+        if re.search(_QUEUE.format(state), word):
+            return WaitReason(text)
     return WaitReason("", "apart" if scheduler == "slurm" else "waits")
 
 

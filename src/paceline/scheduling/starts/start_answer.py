@@ -60,6 +60,7 @@ class StartAnswer(Tabular):
             "start_at": self.moment(forecast.start()),
             "end_at": self.moment(forecast.end()),
             "scheduler_start_s": _finite(job.planned_start_s - self.queue.now_s),
+            "start_error_s": _finite(forecast.sampling_error()),
             "length_from": forecast.source,
         }
 
@@ -130,6 +131,7 @@ def _job(job: LoggedJob) -> dict[str, Any]:
         "user": job.user,
         "queue": job.queue,
         "devices": job.devices,
+        "slice": job.profile or None,
         "nodes": job.nodes,
         "limit_s": job.limit_s or None,
     }

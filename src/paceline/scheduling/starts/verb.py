@@ -10,10 +10,12 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.starts.forecast import FUTURES, Forecaster, ForecastOptions
+from paceline.scheduling.queues.queues_file import Settings
+from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.lengths import LengthDistribution
 from paceline.scheduling.starts.live_source import read_waiting_queue
 from paceline.scheduling.starts.new_job import NewJob, parse_new
+from paceline.scheduling.starts.policy_futures import Progress
 from paceline.scheduling.starts.sooner import Predict, sooner
 from paceline.scheduling.starts.start_answer import StartAnswer
 from paceline.scheduling.starts.wait_reasons import wait_reasons
@@ -31,10 +33,12 @@ def schedule_start(
     history: str | Path = "",
     nodes: str | Path = "",
     cluster: str | Fleet = "",
+    queues: Settings | str | Path | None = None,
     now_s: float | None = None,
-    futures: int = FUTURES,
+    futures: int = 0,
     seed: int = 0,
     predict: Predict | None = None,
+    progress: Progress | None = None,
     stdin: Callable[[], str] | None = None,
 ) -> StartAnswer:
     """Forecast the starts of a live queue: ``paceline.schedule_start("squeue.txt", cluster="16x8xA100", history="sacct.txt")``.
@@ -44,9 +48,12 @@ def schedule_start(
             input, or ``slurm``, ``kueue``, ``ray``, whose programs are called.
         job: name of the only job that is asked for. ``new``: job in words that is added to the queue.
         history: file of jobs that ended before. ``nodes``: file of the nodes. ``cluster``: the nodes in words.
+        queues: settings of Slurm or Kueue as ``paceline.schedule`` takes them, or the file that holds them: the policy of that
+            scheduler is simulated with them. None: those that the file of a Kueue queue states, and Slurm's printed priorities.
         now_s: time at which the queue was printed, in seconds since 1970; None: as the file states.
-        futures: number of simulated futures. ``seed``: seed of their draws.
+        futures: number of simulated futures; 0: 64, or 32 under a policy with settings. ``seed``: seed of their draws.
         predict: predictor of the length of a job from its command line; None: lengths follow from history and limits.
+        progress: callback that receives the number of futures that are done, and of all.
         stdin: reader of standard input.
 
     Raises:
@@ -55,16 +62,16 @@ def schedule_start(
     began = time.perf_counter()
     if job and new:
         raise UserError("`job` and `new` together", "ask for one of them")
-    if futures < FEWEST:
+    if futures and futures < FEWEST:
         raise UserError(f"{futures} futures", f"give at least {FEWEST}")
     read = queue
     if not isinstance(read, WaitingQueue):
-        read = read_waiting_queue(read, history=history, nodes=nodes, cluster=cluster, now_s=now_s, stdin=stdin)
+        read = read_waiting_queue(read, history=history, nodes=nodes, cluster=cluster, queues=queues, now_s=now_s, stdin=stdin)
     added = parse_new(new, read) if new else None
     present = read.adding(added.job) if added else read
     asked = added.job if added else present.job(job) if job else None
     predicted = _predicted(present, predict, added)
-    forecaster = Forecaster(present, ForecastOptions(futures=futures, seed=seed), predicted=predicted)
+    forecaster = Forecaster(present, ForecastOptions(futures=futures, seed=seed), predicted=predicted, progress=progress)
     forecast = forecaster.forecast([asked] if asked else ())
     found = forecast.jobs
     return StartAnswer(
@@ -73,7 +80,7 @@ def schedule_start(
         reasons={each.job.name: wait_reasons(forecaster, present, each.job) for each in found},
         sooner=sooner(forecaster, found[0], predict) if asked and found else (),
         notes=forecast.notes,
-        futures=futures,
+        futures=forecaster.options.futures,
         seed=seed,
         seconds=time.perf_counter() - began,
         asked=asked.name if asked else "",

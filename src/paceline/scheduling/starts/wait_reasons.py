@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from paceline.scheduling.starts.forecast import Forecaster
+from paceline.scheduling.starts.queue_nodes import guessed_placements
 from paceline.scheduling.starts.reason_codes import reason_text
-from paceline.scheduling.starts.waiting_queue import WaitingQueue, guessed_placements, start_order
+from paceline.scheduling.starts.waiting_queue import WaitingQueue, start_order
 from paceline.scheduling.traces.record import LoggedJob
 from paceline.units import format_seconds
 

@@ -3,85 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import numpy as np
-
-from paceline.array_types import Ints
 from paceline.errors import UserError, unknown
-from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.starts.reason_codes import reason_of
-from paceline.scheduling.traces.record import JobLog, LoggedJob, QueueQuota, SkippedRow
+from paceline.scheduling.queues.kueue_settings import KueueSettings
+from paceline.scheduling.queues.queues_file import Settings
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
+from paceline.scheduling.starts.admission import Blocked, in_cluster_queues, refusal, with_named_queues
+from paceline.scheduling.starts.policy_cluster import PolicyCluster
+from paceline.scheduling.starts.queue_nodes import QueueNodes
+from paceline.scheduling.starts.reason_codes import held_text, reason_of
+from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, singular
 from paceline.units import format_seconds
 
-Scheduler = Literal["slurm", "kueue", "ray"]
+Scheduler = Literal["slurm", "kueue", "volcano", "ray"]
 KUEUE_LEFT_OUT = (
-    "Strict FIFO, borrowing limits, preemption and stopped queues of Kueue are not simulated here, nor its quotas beside "
-    "--cluster or --nodes: such jobs may start earlier or later. schedule --policy kueue --queues simulates them."
+    "Of Kueue, admission checks, quotas of processors and memory, and topology beyond one node are not simulated. A preempted "
+    "job continues its work."
 )
-"""Remark on rules that only the policy ``kueue`` has."""
-
-
-@dataclass(frozen=True)
-class QueueNodes:
-    """Nodes of a live cluster.
-
-    Attributes:
-        devices: devices of each node. ``types``: device type of each node. ``names``: its name; empty: unknown.
-        of_queue: numbers of the nodes of each queue, such as Slurm's partitions. Another queue may use all nodes.
-        notes: sentences on nodes that were left out.
-    """
-
-    devices: Ints
-    types: tuple[str, ...]
-    names: tuple[str, ...] = ()
-    of_queue: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, fleet: Fleet) -> QueueNodes:
-        """Return the nodes of a fleet."""
-        types = tuple(fleet.types[group] for group in fleet.node_types.tolist())
-        return cls(fleet.node_devices.copy(), types, fleet.names)
-
-    def by_node(self) -> QueueNodes:
-        """Return the nodes as one device each, for jobs that name no devices."""
-        notes = (*self.notes, "No job of the queue names a GPU: nodes count as devices.")
-        return replace(self, devices=np.ones_like(self.devices), types=("node",) * len(self.types), notes=notes)
-
-    @property
-    def total(self) -> int:
-        """Devices of all nodes."""
-        return int(self.devices.sum())
-
-    def joined(self) -> QueueNodes:
-        """Return one node for all devices of one type that the same queues may use."""
-        members = {name: frozenset(chosen) for name, chosen in self.of_queue.items()}
-        queues = [tuple(name for name, chosen in members.items() if node in chosen) for node in range(len(self.types))]
-        kinds = list(zip(self.types, queues, strict=True))
-        groups = list(dict.fromkeys(kinds))
-        number = np.array([groups.index(kind) for kind in kinds], np.int64)
-        devices = np.bincount(number, self.devices, len(groups)).astype(np.int64)
-        of_queue = {name: tuple(at for at, group in enumerate(groups) if name in group[1]) for name in self.of_queue}
-        return replace(self, devices=devices, types=tuple(kind for kind, _ in groups), names=(), of_queue=of_queue)
-
-    def pool(self, job: LoggedJob) -> tuple[int, ...]:
-        """Return the numbers of the nodes that a job may use."""
-        every = [node for name in job.queue.split(",") for node in self.of_queue.get(name, ())]
-        nodes = sorted(set(every)) if every else range(len(self.devices))
-        return tuple(node for node in nodes if not job.device_types or _is_type(self.types[node], job.device_types))
-
-
-def _is_type(device: str, wanted: Sequence[str]) -> bool:
-    """Return whether a device is of a wanted type: Slurm writes ``a100`` for ``A100 SXM 80GB``."""
-    plain = device.casefold().replace(" ", "").replace("-", "").replace("_", "")
-    for name in wanted:
-        other = name.casefold().replace(" ", "").replace("-", "").replace("_", "")
-        if not device or other in plain or plain in other:
-            return True
-    return False
+VOLCANO_LEFT_OUT = (
+    "Of Volcano, weights and capabilities of queues, priorities and gangs are simulated. Its actions reclaim and preempt "
+    "are not: they are off by default."
+)
+"""Remarks on the rules that are left out."""
+_LEFT_OUT = {"kueue": (KUEUE_LEFT_OUT,), "volcano": (VOLCANO_LEFT_OUT,)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +41,8 @@ class WaitingQueue:
         running: jobs that hold devices. ``waiting``: jobs that wait, the next one first. ``held``: waiting jobs whose start is
             not up to the scheduler.
         history: jobs that ended.
-        quotas: quotas of Kueue's cluster queues; empty: none.
+        cluster: nodes and settings for the policy of the scheduler; None: jobs start by priority and submission.
+        blocked: queues whose first job can never be admitted.
         skipped: rows and waiting jobs that are left out, with the reason.
         remarks: sentences that the plain answer must say. ``notes``: sentences on assumptions.
     """
@@ -106,72 +54,97 @@ class WaitingQueue:
     waiting: tuple[LoggedJob, ...]
     held: tuple[LoggedJob, ...] = ()
     history: tuple[LoggedJob, ...] = ()
-    quotas: tuple[QueueQuota, ...] = ()
+    cluster: PolicyCluster | None = None
+    blocked: Blocked = field(default_factory=lambda: Blocked({}))
     skipped: tuple[SkippedRow, ...] = ()
     remarks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, log: JobLog, nodes: QueueNodes, history: JobLog | None = None, scheduler: Scheduler | None = None
+        cls,
+        log: JobLog,
+        nodes: QueueNodes,
+        history: JobLog | None = None,
+        scheduler: Scheduler | None = None,
+        settings: Settings | None = None,
     ) -> WaitingQueue:
         """Build the queue from a log of its jobs.
 
         Args:
             history: log of jobs that ended before, on the same clock.
             scheduler: scheduler whose rules are simulated; None: that which wrote the log.
-
-        Raises:
-            UserError: no job runs or waits.
+            settings: settings of the scheduler; None: those that the log states.
         """
         running, waiting = log.in_state("running"), log.in_state("waiting")
-        rules = scheduler or _scheduler(log.form)
-        if rules == "kueue":
-            running, waiting = in_cluster_queues(running), in_cluster_queues(waiting)
-        if not running and not waiting:
-            raise UserError(
-                f"{log.file}: no job runs or waits", "give what squeue, kubectl get workloads or ray list jobs printed"
-            )
+        rules = scheduler or scheduler_of(log.form)
+        settings = settings_of(log, rules, settings)
         now_s = log.moment_s
         known = {job.name for job in (*running, *waiting)}
-        ended = [job for job in log.in_state("ended") if job.run_s > 0]
-        if history is not None:
-            ended += [job for job in history.in_state("ended") if job.run_s > 0 and job.name not in known]
+        past = history.in_state("ended") if history is not None else ()
+        ended = tuple(job for job in log.in_state("ended") if job.run_s > 0)
+        ended += tuple(job for job in past if job.run_s > 0 and job.name not in known)
         waiting = tuple(_begun(job, now_s) for job in waiting)
+        cluster = None
+        notes = [*log.notes, *nodes.notes]
+        if isinstance(settings, KueueSettings):
+            notes += _gangs(waiting)
+            running, waiting, ended = (in_cluster_queues(jobs, settings, nodes.quotas) for jobs in (running, waiting, ended))
+        if settings is not None and nodes.types:
+            single = any(job.devices > 1 and (job.nodes == 1 or job.topology == "node") for job in (*running, *waiting))
+            cluster = PolicyCluster.of(nodes, settings, single)
         held = set_apart(waiting, running, rules)
+        apart = {job.name for job in held}
+        waiting = tuple(sorted((job for job in waiting if job.name not in apart), key=_order))
+        blocked = Blocked.of(waiting, cluster) if cluster else Blocked({})
         usable, skipped = [], list(log.skipped)
         for job in waiting:
-            if job in held:
-                continue
-            if why := _unusable(job, nodes):
+            if cluster is not None and (refused := refusal(job, cluster, blocked)):
+                held.append(replace(job, reason=refused))
+            elif why := _unusable(job, nodes, cluster):
                 skipped.append(SkippedRow(job.place, job.name, *why))
             else:
                 usable.append(job)
         ending = [job for job in running if job.status == "COMPLETING"]
-        notes = [*log.notes, *nodes.notes]
         if ending:
             notes.append(f"Running jobs that are completing: {len(ending):,}. Their devices count as free.")
         return cls(
             now_s=now_s,
             scheduler=rules,
             nodes=nodes,
-            running=tuple(job for job in running if job.devices > 0 and not _is_part(job) and job not in ending),
-            waiting=tuple(sorted(usable, key=_order)),
+            running=tuple(job for job in running if job.devices > 0 and not _is_part(job, nodes) and job not in ending),
+            waiting=tuple(usable),
             held=tuple(held),
-            history=tuple(ended),
-            quotas=log.quotas,
+            history=ended,
+            cluster=cluster,
+            blocked=blocked,
             skipped=tuple(skipped),
-            remarks=(*_over_limit(running, log.file), *([KUEUE_LEFT_OUT] if rules == "kueue" else [])),
-            notes=tuple(notes),
+            remarks=tuple(_over_limit(running, log.file)),
+            notes=(*notes, *_LEFT_OUT.get(rules, ())),
         )
 
     def job(self, name: str) -> LoggedJob:
-        """Return a waiting job by its name or title. Raises UserError with the nearest names."""
-        for job in self.waiting:
-            if name in (job.name, job.title):
-                return job
-        if any(name in (job.name, job.title) for job in self.running):
-            raise UserError(f"job {name} runs already", "name one that waits")
+        """Return a waiting job by its name, its title, or the part of its name after the namespace if that is unique.
+
+        Raises:
+            UserError: no such job, with the nearest names; several of them.
+        """
+        for fits in (_is_named, _ends_with):
+            found = [job for job in self.waiting if fits(job, name)]
+            if len(found) > 1 and fits is _ends_with:
+                names = ", ".join(job.name for job in found[:3])
+                raise UserError(f"{len(found)} waiting jobs are named {name}", f"name one of {names}")
+            if found:
+                return found[0]
+            if any(fits(job, name) for job in self.running):
+                raise UserError(f"job {name} runs already", "name one that waits")
+            for job in self.held:
+                if fits(job, name):
+                    raise UserError(f"job {name} is not up to the scheduler", held_text(job))
+            for row in self.skipped:
+                if name in (row.name, row.name.rpartition("/")[2]) and row.name:
+                    detail = f" ({row.detail})" if row.detail else ""
+                    raise UserError(f"job {row.name} is not simulated", f"it {singular(row.reason)}{detail}")
         raise unknown("waiting job", name, [job.name for job in self.waiting])
 
     def adding(self, job: LoggedJob) -> WaitingQueue:
@@ -191,14 +164,51 @@ start_order = _order
 
 def counted_by_node(log: JobLog) -> JobLog:
     """Return the log with nodes as devices if no job of it names a device; else the log as it is."""
-    if log.nodes_as_devices or any(job.devices for job in log.jobs):
+    if log.nodes_as_devices or not log.jobs or any(job.devices for job in log.jobs):
         return log
     jobs = tuple(replace(job, devices=max(job.nodes, 1)) for job in log.jobs)
     return replace(log, jobs=jobs, nodes_as_devices=True)
 
 
-def _scheduler(form: str) -> Scheduler:
-    return "kueue" if form in ("kueue", "volcano") else "ray" if "ray" in form else "slurm"
+def _is_named(job: LoggedJob, name: str) -> bool:
+    return name in (job.name, job.title)
+
+
+def _ends_with(job: LoggedJob, name: str) -> bool:
+    return job.name.rpartition("/")[2] == name
+
+
+def scheduler_of(form: str) -> Scheduler:
+    """Return the scheduler that writes logs of a form."""
+    return "kueue" if form == "kueue" else "volcano" if form == "volcano" else "ray" if "ray" in form else "slurm"
+
+
+def settings_of(log: JobLog, scheduler: Scheduler, settings: Settings | None = None) -> Settings | None:
+    """Return the settings with which a queue is simulated: the given ones, or those of the log.
+
+    None: Slurm's printed priorities or Ray's order count.
+
+    Raises:
+        UserError: settings of another scheduler.
+    """
+    if settings is not None:
+        taking = "slurm" if isinstance(settings, SlurmSettings) else "kueue"
+        if taking != scheduler:
+            raise UserError(
+                f"settings of {taking.capitalize()} for a queue of {scheduler.capitalize()}", "give its own settings"
+            )
+        return settings
+    if scheduler not in ("kueue", "volcano"):
+        return None
+    found = log.queues if log.queues is not None and not log.nodes_as_devices else KueueSettings()
+    return with_named_queues(found, log.jobs) if scheduler == "volcano" and found.queues else found
+
+
+def _gangs(waiting: Sequence[LoggedJob]) -> list[str]:
+    """Return a sentence on the waiting jobs that start with a part of their devices; none without one."""
+    found = [job for job in waiting if job.gang]
+    names = ", ".join(f"{job.name} with {job.gang} of {job.devices}" for job in found[:3])
+    return [f"Jobs that start with their gang (minAvailable): {names}{', ...' * (len(found) > 3)}."] if found else []
 
 
 def set_apart(jobs: Sequence[LoggedJob], running: Sequence[LoggedJob], scheduler: Scheduler) -> list[LoggedJob]:
@@ -223,21 +233,26 @@ def _begun(job: LoggedJob, now_s: float) -> LoggedJob:
     return replace(job, eligible_s=job.planned_start_s)
 
 
-def _is_part(job: LoggedJob) -> bool:
-    """Return whether a job holds or asks for parts of devices: MIG slices, or shares."""
-    return bool(job.profile) or job.share < 1
+def _is_part(job: LoggedJob, nodes: QueueNodes) -> bool:
+    """Return whether a job holds or asks for parts of devices that no node has: MIG slices, or shares."""
+    return not nodes.pool(job) if job.profile else job.share < 1
 
 
-def _unusable(job: LoggedJob, nodes: QueueNodes) -> tuple[str, str] | None:
+def _unusable(job: LoggedJob, nodes: QueueNodes, cluster: PolicyCluster | None) -> tuple[str, str] | None:
     """Return why a waiting job is not simulated, as reason and detail of a skipped row; None if it is."""
-    if _is_part(job):
-        return "ask for parts of a GPU, which are not simulated", job.profile or f"{job.share:.3g} of a GPU"
+    if _is_part(job, nodes):
+        if job.profile:
+            return "ask for MIG slices that the nodes do not have", f"{job.devices} of {job.profile}"
+        return "ask for parts of a GPU, which are not simulated", f"{job.share:.3g} of a GPU"
     if job.devices <= 0:
         return "name no device that they ask for", ""
     pool = nodes.pool(job)
     there = int(nodes.devices[list(pool)].sum())
     if not there:
         return "may use none of the nodes", ", ".join(job.device_types) or job.queue
+    if cluster is not None and job.devices > (most := cluster.within_quotas(job)):
+        return "ask for more devices than their queue may use", f"{job.devices}; {job.queue} may use {most}"
+    there = there if cluster is None or nodes.quotas else cluster.most(job)
     if job.devices > there:
         return "ask for more devices than the nodes that they may use have", f"{job.devices} of {there}"
     return None
@@ -255,42 +270,3 @@ def _over_limit(running: Sequence[LoggedJob], file: str) -> list[str]:
     worst = max(over, key=lambda job: job.run_s - job.limit_s)
     text = format_seconds(worst.run_s - worst.limit_s)
     return [f"Running job {worst.name} is {text} over its limit: if {file} is older, state its time with --at."]
-
-
-def in_cluster_queues(jobs: Sequence[LoggedJob]) -> tuple[LoggedJob, ...]:
-    """Return jobs of Kueue with their cluster queue as queue, and without nodes: a quota says nothing of nodes."""
-    return tuple(replace(job, queue=job.account or job.queue, nodes=0) for job in jobs)
-
-
-def guessed_placements(nodes: QueueNodes, running: Sequence[LoggedJob]) -> list[tuple[tuple[int, int], ...]]:
-    """Return the devices of each running job by node.
-
-    A job whose nodes the log names is there, in equal parts. Others get the nodes with the fewest free devices that hold them,
-    the largest first.
-    """
-    from paceline.scheduling.starts.backfill import Shape, ShapeOnNodes
-
-    number = {name: node for node, name in enumerate(nodes.names)}
-    free = nodes.devices.copy()
-    placements: list[tuple[tuple[int, int], ...]] = [() for _ in running]
-    unknown_nodes = []
-    for index, job in enumerate(running):
-        names = [name for name in getattr(job, "node_names", ()) if name in number]
-        if not names:
-            unknown_nodes.append(index)
-            continue
-        share, more = divmod(job.devices, len(names))
-        placements[index] = tuple((number[name], share + (at < more)) for at, name in enumerate(names) if share + (at < more))
-        for node, count in placements[index]:
-            free[node] -= count
-    free = np.maximum(free, 0)
-    for index in sorted(unknown_nodes, key=lambda index: -running[index].devices):
-        job = running[index]
-        pool = nodes.pool(job) or tuple(range(len(nodes.devices)))
-        whole = ShapeOnNodes(Shape(pool, job.devices, job.nodes))
-        loose = ShapeOnNodes(Shape(pool, job.devices))
-        chosen = whole.place(free) if whole.fits(free) else loose.place(free)
-        placements[index] = chosen
-        for node, count in chosen:
-            free[node] -= count
-    return placements

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from paceline.scheduling.queues.kueue_settings import KueueSettings
+
 JobState = Literal["waiting", "running", "ended"]
 MOST_TASKS = 100_000
 """Most tasks of one array job that a queue may hold. Slurm's own limit, ``MaxArraySize``, is at most 4,000,001."""
@@ -37,6 +39,8 @@ class LoggedJob:
         reason: why it waits, in the log's words.
         command: command line, if stated.
         array: id of its array job. ``tasks``: numbers of the waiting tasks of an array that one row stands for.
+        throttle: most tasks of its array that run at once; 0: no bound.
+        gang: devices with which it may start, if those are fewer (Volcano's ``minAvailable``); 0: all.
         place: file and row.
         notes: kinds of remarks, which are counted in the answer.
     """
@@ -68,6 +72,8 @@ class LoggedJob:
     command: str = ""
     array: str = ""
     tasks: tuple[int, ...] = ()
+    throttle: int = 0
+    gang: int = 0
     place: str = ""
     notes: tuple[str, ...] = ()
 
@@ -98,26 +104,15 @@ class SkippedRow:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueQuota:
-    """Quota of a queue of Kueue or Volcano for one kind of device.
+_OF_ONE = {"ask": "asks", "name": "names", "run": "runs", "were": "was", "are": "is", "have": "has"}
+"""First words of reasons, for one job."""
 
-    Attributes:
-        name: cluster queue. ``cohort``: group of queues that lend to each other; empty: none.
-        device_type: flavor of the resource, as the cluster names it; empty: every type.
-        devices: nominal quota. ``borrowing``, ``lending``: most devices that it borrows and lends; inf: no limit.
-        weight: weight of its fair share.
-        local: local queues that submit to it, as ``namespace/name``.
-    """
 
-    name: str
-    cohort: str = ""
-    device_type: str = ""
-    devices: float = math.inf
-    borrowing: float = math.inf
-    lending: float = math.inf
-    weight: float = 1.0
-    local: tuple[str, ...] = ()
+def singular(reason: str) -> str:
+    """Return the reason of a skipped row as the predicate of one job: ``asks for ...``, ``never started``."""
+    first, _, rest = reason.partition(" ")
+    text = f"{_OF_ONE.get(first, first)} {rest}".rstrip()
+    return text.replace(" that they ", " that it ").replace(" their ", " its ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +123,7 @@ class JobLog:
         form: name of the form, such as ``sacct``. ``file``: name of the file.
         skipped: rows that became no job.
         notes: sentences on how the file was read.
-        quotas: quotas of the queues, if the file states them.
+        queues: quotas and rules of the queues, if the file states them; None: it does not.
         moment_s: time at which a queue was printed, on the clock of its jobs; NaN: unknown.
         clock: ``utc`` if times are seconds since 1970 in UTC; ``local`` if they are wall clock times of an unknown time zone,
             counted as if they were UTC; ``own`` if they count from a start of the log's own.
@@ -140,7 +135,7 @@ class JobLog:
     file: str = ""
     skipped: tuple[SkippedRow, ...] = ()
     notes: tuple[str, ...] = ()
-    quotas: tuple[QueueQuota, ...] = ()
+    queues: KueueSettings | None = None
     moment_s: float = math.nan
     clock: Literal["utc", "local", "own"] = "utc"
     nodes_as_devices: bool = False

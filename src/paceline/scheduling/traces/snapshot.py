@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from paceline.errors import UserError
 from paceline.scheduling.traces.content import JobFile
 from paceline.scheduling.traces.reader import parse_log
 from paceline.scheduling.traces.record import JobLog, LoggedJob, expanded
@@ -25,22 +25,35 @@ def read_queue(path: str | Path, now_s: float | None = None) -> JobLog:
         clock of the jobs.
 
     Raises:
-        UserError: a file of unknown form, or without a job.
+        UserError: a file of unknown form.
     """
     source = JobFile.read(path)
     written = Path(path).stat().st_mtime if now_s is None else now_s
-    return _queue(parse_log(source), written, now_s is not None)
+    return _queue(_empty(source) or parse_log(source), written, now_s is not None)
 
 
 def parse_queue(text: str, name: str, now_s: float) -> JobLog:
     """Read a queue from the text that a program named ``name`` printed at ``now_s``. Errors as ``read_queue``."""
-    return _queue(parse_log(JobFile.of(text, name)), now_s, True)
+    source = JobFile.of(text, name)
+    return _queue(_empty(source) or parse_log(source), now_s, True)
+
+
+_EMPTY = {"jobs": "squeue_json", "items": "kueue"}
+"""Key of the list of jobs by the form of an empty queue, whose objects tell nothing else."""
+
+
+def _empty(source: JobFile) -> JobLog | None:
+    """Return the log of objects that hold no job at all; None if they hold any."""
+    if source.objects is None or len(source.objects) != 1:
+        return None
+    found = source.objects[0]
+    if found == []:
+        return JobLog(jobs=(), form="ray", file=source.name)
+    held = [key for key in _EMPTY if isinstance(found, Mapping) and found.get(key) == []]
+    return JobLog(jobs=(), form=_EMPTY[held[0]], file=source.name) if held else None
 
 
 def _queue(log: JobLog, now_s: float, given: bool) -> JobLog:
-    if not log.jobs:
-        wrong = f" ({len(log.skipped):,} rows were skipped)" if log.skipped else ""
-        raise UserError(f"{log.file} holds no job{wrong}", "print the queue again")
     notes = log.notes
     moment_s = log.moment_s
     if given:

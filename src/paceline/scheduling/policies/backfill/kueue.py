@@ -55,6 +55,15 @@ def queue_of(job: Job, settings: KueueSettings) -> str:
     )
 
 
+def flavor_groups(settings: KueueSettings, types: Sequence[str]) -> dict[str, int]:
+    """Return the device type of each flavor, by its number. Flavors of types that the cluster lacks are left out."""
+    flavors = dict.fromkeys(flavor for queue in settings.queues.values() for flavor in queue.quotas)
+    meant = {flavor: types_meant(settings.flavors.get(flavor, flavor), types) for flavor in flavors}
+    if len(types) == 1:  # any flavor is of the only type
+        meant = {flavor: found or tuple(types) for flavor, found in meant.items()}
+    return {flavor: types.index(found[0]) for flavor, found in meant.items() if found}
+
+
 @dataclass(frozen=True, slots=True)
 class _Offer:
     """Flavor for a job, and the running jobs that must leave for it."""
@@ -70,12 +79,7 @@ class _Admission:
 
     def __init__(self, state: State, settings: KueueSettings) -> None:
         self.state, self.settings = state, settings
-        types = {name: group for group, name in enumerate(state.fleet.types)}
-        flavors = dict.fromkeys(flavor for queue in settings.queues.values() for flavor in queue.quotas)
-        meant = {flavor: types_meant(settings.flavors.get(flavor, flavor), state.fleet.types) for flavor in flavors}
-        if len(types) == 1:  # any flavor is of the only type
-            meant = {flavor: found or state.fleet.types for flavor, found in meant.items()}
-        self.groups = {flavor: types[found[0]] for flavor, found in meant.items() if found}
+        self.groups = flavor_groups(settings, state.fleet.types)
         self.tree = QuotaTree(settings, self.groups)
         self.plan = BackfillPlan(state)
         self.queues = [queue_of(job, settings) for job in state.jobs]

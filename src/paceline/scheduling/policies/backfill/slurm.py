@@ -143,8 +143,10 @@ class _Bounds:
     def __init__(self, state: State, settings: SlurmSettings) -> None:
         self._state, self._settings = state, settings
         self._used: Counter[tuple[str, ...]] = Counter()
-        self._any = any(account.max_devices for account in settings.accounts.values()) or any(
-            qos.max_devices or qos.max_devices_per_user for qos in settings.qos.values()
+        self._any = (
+            any(account.max_devices for account in settings.accounts.values())
+            or any(partition.max_devices for partition in settings.partitions.values())
+            or any(qos.max_devices or qos.max_devices_per_user for qos in settings.qos.values())
         )
         for index in np.flatnonzero(state.devices).tolist() if self._any else ():
             self.add(index)
@@ -156,6 +158,8 @@ class _Bounds:
         for name in settings.ancestors(account):
             if name in settings.accounts and (most := settings.accounts[name].max_devices):
                 bounds["account", name] = most
+        if most := _partition(settings, job).max_devices:
+            bounds["partition", job.queue] = most
         qos = _qos(settings, job)
         if qos.max_devices:
             bounds["qos", job.qos] = qos.max_devices

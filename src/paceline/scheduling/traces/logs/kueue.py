@@ -1,18 +1,20 @@
-"""Reader of Kueue: its workloads, and the quotas of its queues (apis/kueue/v1beta1 and v1beta2)."""
+"""Reader of Kueue: its workloads, and the settings of its queues (apis/kueue/v1beta1 and v1beta2)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from paceline.errors import UserError
+from paceline.hardware.catalogue import device, is_device
+from paceline.scheduling.queues.kueue_objects import parse_kueue
 from paceline.scheduling.traces.content import JobFile, texts
 from paceline.scheduling.traces.logs.kubernetes import (
     Condition,
     PodDevices,
     Value,
     condition,
-    devices_in,
     devices_of_pod,
     has_group,
     kinds_of,
@@ -25,10 +27,10 @@ from paceline.scheduling.traces.logs.kubernetes import (
     table,
 )
 from paceline.scheduling.traces.logs.log_times import parse_time
-from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob, QueueQuota
+from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob
 
 GROUP = "kueue.x-k8s.io/"
-COMMAND = "kubectl get workloads,localqueues,clusterqueues,resourceflavors -A -o yaml"
+COMMAND = "kubectl get workloads,localqueues,clusterqueues,cohorts,resourceflavors -A -o yaml"
 """Command whose output says all that is read of Kueue."""
 
 
@@ -38,14 +40,21 @@ def is_kueue(objects: Sequence[Any]) -> bool:
 
 
 def read_kueue(source: JobFile) -> JobLog:
-    """Read the workloads of Kueue, and the quotas of its queues where they are in the file."""
+    """Read the workloads of Kueue, and the settings of its queues where they are in the file."""
     kinds = kinds_of(source, GROUP)
     found = kinds.get("ResourceFlavor", ())
     flavors = {name_of(item): labelled_type(table(item, "spec", "nodeLabels")) for _, item in found}
     local = {path_of(item): texts(item, "spec", "clusterQueue") for _, item in kinds.get("LocalQueue", ())}
     jobs, skipped = made_of(kinds, {"Workload": lambda item, place: [_workload(item, place, flavors, local)]})
-    quotas, wrong = made_of(kinds, {"ClusterQueue": lambda item, _: list(_cluster_queue(item, flavors, local))})
-    return JobLog.of(jobs, (*skipped, *wrong), form="kueue", file=source.name, quotas=tuple(quotas))
+    queues, wrong = made_of(kinds, {"ClusterQueue": lambda item, _: _checked(item)})
+    others = [item for kind in ("Cohort", "LocalQueue", "ResourceFlavor") for _, item in kinds.get(kind, ())]
+    settings = parse_kueue([*queues, *others], device_type) if queues else None
+    return JobLog.of(jobs, (*skipped, *wrong), form="kueue", file=source.name, queues=settings)
+
+
+def device_type(name: str) -> str:
+    """Return the device of the catalogue that a label names, or the label as it is."""
+    return device(name).name if is_device(name) else name
 
 
 def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mapping[str, str]) -> LoggedJob:
@@ -90,7 +99,7 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
         nodes=pods,
         priority=number(texts(spec, "priority"), 0.0),
         topology=topology,
-        user=space,
+        user=_user(item) or space,
         account=texts(status, "admission", "clusterQueue") or local.get(f"{space}/{queue}", ""),
         queue=queue,
         reason=reason if state == "waiting" else "",
@@ -99,32 +108,33 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
     )
 
 
+_USER_LABELS = ("user", "username", "owner", "created-by", "app.kubernetes.io/created-by", "hub.jupyter.org/username")
+"""Labels and annotations by which clusters name the person. Kueue itself states none."""
+
+
+def _user(item: Value) -> str:
+    """Return the person whom labels or annotations of a workload or of its pods name; empty: none."""
+    pods = [table(each, "template", "metadata") for each in table(item, "spec").get("podSets") or ()]
+    for about in (table(item, "metadata"), *pods):
+        stated = {**table(about, "annotations"), **table(about, "labels")}
+        if name := next((str(stated[label]) for label in _USER_LABELS if stated.get(label)), ""):
+            return name
+    return ""
+
+
 def _status(finished: Condition, admitted: Condition, reserved: Condition) -> str:
     if finished.holds:
         return finished.reason or "Finished"
     return "Admitted" if admitted.holds else "QuotaReserved" if reserved.holds else "Pending"
 
 
-def _cluster_queue(item: Value, flavors: Mapping[str, str], local: Mapping[str, str]) -> Iterator[QueueQuota]:
-    """Yield the quotas of devices of a cluster queue, one for each flavor."""
-    spec = table(item, "spec")
-    weight = number(texts(spec, "fairSharing", "weight"), 1.0)
-    for group in spec.get("resourceGroups") or ():
-        for flavor in group.get("flavors") or ():
-            for resource in flavor.get("resources") or ():
-                found = devices_in({texts(resource, "name"): 1})
-                if found.count and not found.profile:
-                    name = texts(flavor, "name")
-                    yield QueueQuota(
-                        name=name_of(item),
-                        cohort=texts(spec, "cohortName") or texts(spec, "cohort"),
-                        device_type=flavors.get(name, "") or name,
-                        devices=number(texts(resource, "nominalQuota"), 0.0),
-                        borrowing=number(texts(resource, "borrowingLimit"), math.inf),
-                        lending=number(texts(resource, "lendingLimit"), math.inf),
-                        weight=weight,
-                        local=tuple(path for path, queue in local.items() if queue == name_of(item)),
-                    )
+def _checked(item: Value) -> list[Value]:
+    """Return a cluster queue that can be read as a list. Raises ValueError for a wrong quantity."""
+    try:
+        parse_kueue([item])
+    except UserError as error:
+        raise ValueError(error.message) from None
+    return [item]
 
 
 def _topology(level: str) -> Literal["", "node", "rack"]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
 from paceline.scheduling.traces.content import JobFile, texts
 from paceline.scheduling.traces.logs.kubernetes import (
     PodDevices,
@@ -24,7 +25,7 @@ from paceline.scheduling.traces.logs.kubernetes import (
     table,
 )
 from paceline.scheduling.traces.logs.log_times import parse_time
-from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob, QueueQuota
+from paceline.scheduling.traces.record import JobLog, JobState, LoggedJob
 
 GROUP = "volcano.sh/"
 COMMAND = "kubectl get vcjob,podgroups,queues -A -o yaml"
@@ -39,7 +40,7 @@ def is_volcano(objects: Sequence[Any]) -> bool:
 
 
 def read_volcano(source: JobFile) -> JobLog:
-    """Read the jobs of Volcano, its pod groups that no job of the file owns, and the quotas of its queues."""
+    """Read the jobs of Volcano, its pod groups that no job of the file owns, and the settings of its queues."""
     kinds = kinds_of(source, GROUP)
     every = [item for _, item in kinds.get("Job", ())]
     owners = {texts(item, "metadata", "uid") for item in every} - {""}
@@ -50,8 +51,9 @@ def read_volcano(source: JobFile) -> JobLog:
 
     makers = {"Job": lambda item, place: [_volcano_job(item, place)], "PodGroup": pod_group}
     jobs, skipped = made_of(kinds, makers)
-    quotas, wrong = made_of(kinds, {"Queue": lambda item, _: [_queue(item)]})
-    return JobLog.of(jobs, (*skipped, *wrong), form="volcano", file=source.name, quotas=tuple(quotas))
+    queues, wrong = made_of(kinds, {"Queue": lambda item, _: [(name_of(item), _queue(item))]})
+    settings = KueueSettings(queues=dict(queues), fair_sharing=True) if queues else None
+    return JobLog.of(jobs, (*skipped, *wrong), form="volcano", file=source.name, queues=settings)
 
 
 def _is_owned(item: Value, owners: set[str], names: set[str]) -> bool:
@@ -62,19 +64,25 @@ def _is_owned(item: Value, owners: set[str], names: set[str]) -> bool:
     return any(texts(owner, "uid") in owners or f"{space}/{texts(owner, 'name')}" in names for owner in parents)
 
 
-def _queue(item: Value) -> QueueQuota:
-    limits = devices_in(table(item, "spec", "capability"))
-    owed = devices_in(table(item, "spec", "deserved"))
-    return QueueQuota(
-        name=name_of(item),
-        cohort=texts(item, "spec", "parent") or "root",
-        devices=owed.count if owed.count else limits.count or math.inf,
-        borrowing=limits.count - owed.count if limits.count and owed.count else math.inf,
-        lending=math.inf if texts(item, "spec", "reclaimable") != "False" else 0.0,
+def _queue(item: Value) -> ClusterQueue:
+    """Return a queue of Volcano as one of a cohort: it owns what it deserves, and borrows up to its capability.
+
+    Devices that are owed to no queue belong to the cohort. Without a capability a queue may use all.
+    """
+    most = devices_in(table(item, "spec", "capability"))
+    owed = devices_in(table(item, "spec", "deserved")).count
+    bound = max(most.count - owed, 0) if most.count else None
+    lends = None if texts(item, "spec", "reclaimable") != "False" else 0
+    return ClusterQueue(
+        quotas={ANY_DEVICE: Quota(nominal=owed, borrowing_limit=bound, lending_limit=lends)},
+        cohort=COHORT,
         weight=number(texts(item, "spec", "weight"), 1.0),
+        stopped=texts(item, "status", "state") in ("Closed", "Closing"),
     )
 
 
+ANY_DEVICE, COHORT = "devices", "root"
+"""Flavor that stands for every device of a Volcano cluster, and the cohort of its queues."""
 _ENDED = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
 _STARTED = frozenset({"Running", "Completing", "Restarting", "Aborting", "Terminating"})
 
@@ -82,10 +90,13 @@ _STARTED = frozenset({"Running", "Completing", "Restarting", "Aborting", "Termin
 def _volcano_job(item: Value, place: str) -> LoggedJob:
     spec, status = table(item, "spec"), table(item, "status")
     total, types, command = PodDevices(), [], ""
-    pods = 0
+    pods, gang = 0, 0
+    needed = int(number(texts(spec, "minAvailable"), 0.0))
     for task in spec.get("tasks") or ():
         own, named, words = devices_of_pod(table(task, "template"))
         replicas = int(number(texts(task, "replicas"), 1.0))
+        first = min(replicas, needed)
+        gang, needed = gang + first * own.count, needed - first
         total = PodDevices(total.count + replicas * own.count, own.share, own.profile) if own.count else total
         pods += replicas if own.count else 0
         types += [named] if named else []
@@ -115,6 +126,7 @@ def _volcano_job(item: Value, place: str) -> LoggedJob:
         run_s=end - start,
         limit_s=_go_duration(texts(spec, "runningEstimate")) if texts(spec, "runningEstimate") else 0.0,
         devices=total.count,
+        gang=gang if gang < total.count else 0,
         device_types=tuple(dict.fromkeys(types)) if len(set(types)) == 1 else (),
         share=total.share,
         profile=total.profile,

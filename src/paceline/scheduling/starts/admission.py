@@ -1,0 +1,101 @@
+"""Waiting jobs that the settings of Kueue or Volcano never admit, and the cluster queue of each job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from paceline.scheduling.queues.kueue_objects import SLICE
+from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
+from paceline.scheduling.starts.policy_cluster import PolicyCluster
+from paceline.scheduling.traces.logs.volcano import ANY_DEVICE, COHORT
+from paceline.scheduling.traces.record import LoggedJob
+
+
+def in_cluster_queues(jobs: Sequence[LoggedJob], settings: KueueSettings, by_flavor: bool = False) -> tuple[LoggedJob, ...]:
+    """Return jobs with their cluster queue as queue, and without nodes: a quota says nothing of nodes.
+
+    A job of no known queue keeps its name of the queue, and has the reason.
+
+    Args:
+        by_flavor: keep the names of flavors among their types, because nodes are flavors.
+    """
+    found = []
+    flavors = set() if by_flavor else {flavor for queue in settings.queues.values() for flavor in queue.quotas}
+    flavors |= {flavor.split(SLICE)[0] for flavor in flavors}
+    for job in jobs:
+        name, missing = _cluster_queue(job, settings)
+        reason = missing if job.state == "waiting" and missing else job.reason
+        gang = job.gang if job.state == "waiting" and job.gang else job.devices
+        types = tuple(kind for kind in job.device_types if kind not in flavors)
+        found.append(replace(job, queue=name or job.queue, nodes=0, reason=reason, devices=gang, device_types=types))
+    return tuple(found)
+
+
+def _cluster_queue(job: LoggedJob, settings: KueueSettings) -> tuple[str, str]:
+    """Return the cluster queue of a job, and why it has none."""
+    if not settings.queues:
+        return job.account or job.queue, ""
+    space = job.name.rpartition("/")[0]
+    path, local = f"{space}/{job.queue}" if space else job.queue, settings.local_queues
+    spaced = any("/" in name for name in local)
+    found = job.account or local.get(path, "" if spaced else local.get(job.queue, ""))
+    if found in settings.queues:
+        stopped = job.state == "waiting" and path in settings.stopped
+        return found, f"LocalQueue {path} is stopped" if stopped else ""
+    if found:
+        return "", f"ClusterQueue {found} doesn't exist"
+    if local:
+        return "", f"LocalQueue {path} doesn't exist"
+    if job.queue in settings.queues:
+        return job.queue, ""
+    if len(settings.queues) == 1:
+        return next(iter(settings.queues)), ""
+    return "", f"LocalQueue {path} is not in the file, which has several cluster queues"
+
+
+def with_named_queues(settings: KueueSettings, jobs: Sequence[LoggedJob]) -> KueueSettings:
+    """Return the settings of Volcano with the queues that only jobs name. They have no bound."""
+    names = {job.queue for job in jobs} - set(settings.queues)
+    fresh = {name: ClusterQueue(quotas={ANY_DEVICE: Quota()}, cohort=COHORT) for name in sorted(names)}
+    return replace(settings, queues={**settings.queues, **fresh})
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Queues under StrictFIFO whose first job can never be admitted, with that job: no later one of the queue passes it."""
+
+    heads: dict[str, LoggedJob]
+
+    @classmethod
+    def of(cls, jobs: Sequence[LoggedJob], cluster: PolicyCluster) -> Blocked:
+        """Return the blocked queues. ``jobs``: waiting jobs, the next one first."""
+        heads: dict[str, LoggedJob] = {}
+        if isinstance(cluster.settings, KueueSettings):
+            for job in jobs:
+                queue = cluster.settings.queues.get(job.queue)
+                strict = queue is not None and queue.strategy == "StrictFIFO" and job.queue not in heads
+                if strict and job.devices > cluster.within_quotas(job):
+                    heads[job.queue] = job
+        return cls(heads)
+
+    def blocks(self, job: LoggedJob) -> bool:
+        """Return whether a job is behind one that can never be admitted."""
+        head = self.heads.get(job.queue)
+        if head is None or head.name == job.name:
+            return False
+        return (-job.priority, job.submit_s) > (-head.priority, head.submit_s)
+
+
+def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: Blocked) -> str:
+    """Return why the settings never admit a waiting job, in words; empty if they may."""
+    settings = cluster.settings
+    if not isinstance(settings, KueueSettings) or job.queue not in settings.queues:
+        return ""
+    if settings.queues[job.queue].stopped:
+        return f"ClusterQueue {job.queue} is stopped"
+    if blocked.blocks(job):
+        head = blocked.heads[job.queue]
+        most = cluster.within_quotas(head)
+        return f"ClusterQueue {job.queue} is blocked by {head.name}, which asks for {head.devices} of at most {most}"
+    return ""

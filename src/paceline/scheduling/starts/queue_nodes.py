@@ -1,0 +1,128 @@
+"""Nodes of a live cluster, and where its running jobs are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from paceline.array_types import Ints
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.placement import Placement
+from paceline.scheduling.queues.kueue_objects import SLICE
+from paceline.scheduling.starts.backfill import Shape, ShapeOnNodes
+from paceline.scheduling.traces.logs.gres import split_slice
+from paceline.scheduling.traces.record import LoggedJob
+
+
+@dataclass(frozen=True)
+class QueueNodes:
+    """Nodes of a live cluster.
+
+    Attributes:
+        devices: devices of each node. ``types``: device type of each node. ``names``: its name; empty: unknown.
+        of_queue: numbers of the nodes of each queue, such as Slurm's partitions. Another queue may use all nodes.
+        quotas: True if each node is a flavor of Kueue with the quotas of all queues, because no machines are known.
+        notes: sentences on nodes that were left out.
+    """
+
+    devices: Ints
+    types: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    of_queue: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    quotas: bool = False
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, fleet: Fleet) -> QueueNodes:
+        """Return the nodes of a fleet."""
+        types = tuple(fleet.types[group] for group in fleet.node_types.tolist())
+        return cls(fleet.node_devices.copy(), types, fleet.names)
+
+    def by_node(self) -> QueueNodes:
+        """Return the nodes as one device each, for jobs that name no devices."""
+        notes = (*self.notes, "No job of the queue names a GPU: nodes count as devices.")
+        return replace(self, devices=np.ones_like(self.devices), types=("node",) * len(self.types), notes=notes)
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        """Types of its nodes that are MIG slices; empty if it has a whole device."""
+        kinds = tuple(dict.fromkeys(self.types))
+        return kinds if kinds and all(map(_profile, kinds)) else ()
+
+    @property
+    def total(self) -> int:
+        """Devices of all nodes."""
+        return int(self.devices.sum())
+
+    def joined(self) -> QueueNodes:
+        """Return one node for all devices of one type that the same queues may use."""
+        members = {name: frozenset(chosen) for name, chosen in self.of_queue.items()}
+        queues = [tuple(name for name, chosen in members.items() if node in chosen) for node in range(len(self.types))]
+        kinds = list(zip(self.types, queues, strict=True))
+        groups = list(dict.fromkeys(kinds))
+        number = np.array([groups.index(kind) for kind in kinds], np.int64)
+        devices = np.bincount(number, self.devices, len(groups)).astype(np.int64)
+        of_queue = {name: tuple(at for at, group in enumerate(groups) if name in group[1]) for name in self.of_queue}
+        return replace(self, devices=devices, types=tuple(kind for kind, _ in groups), names=(), of_queue=of_queue)
+
+    def pool(self, job: LoggedJob) -> tuple[int, ...]:
+        """Return the numbers of the nodes that a job may use."""
+        every = [node for name in job.queue.split(",") for node in self.of_queue.get(name, ())]
+        nodes = sorted(set(every)) if every else range(len(self.devices))
+        nodes = [node for node in nodes if _profile(self.types[node]) == job.profile]
+        if self.quotas and (flavors := [node for node in nodes if self.names[node].split(SLICE)[0] in job.device_types]):
+            return tuple(flavors)
+        return tuple(node for node in nodes if not job.device_types or _is_type(self.types[node], job.device_types))
+
+
+@lru_cache(maxsize=1024)
+def _profile(device: str) -> str:
+    """Return the MIG profile of a type of device; empty for whole ones."""
+    return split_slice(device)[1]
+
+
+def _is_type(device: str, wanted: Sequence[str]) -> bool:
+    """Return whether a device is of a wanted type: Slurm writes ``a100`` for ``A100 SXM 80GB``."""
+    plain = device.casefold().replace(" ", "").replace("-", "").replace("_", "")
+    for name in wanted:
+        other = name.casefold().replace(" ", "").replace("-", "").replace("_", "")
+        if not device or other in plain or plain in other:
+            return True
+    return False
+
+
+def guessed_placements(nodes: QueueNodes, running: Sequence[LoggedJob]) -> list[Placement]:
+    """Return the devices of each running job by node.
+
+    A job whose nodes the log names is there, in equal parts. Others get the nodes with the fewest free devices that hold them,
+    the largest first.
+    """
+    if nodes.quotas:
+        return [((pool[0], job.devices),) if (pool := nodes.pool(job)) else () for job in running]
+    number = {name: node for node, name in enumerate(nodes.names)}
+    free = nodes.devices.copy()
+    placements: list[Placement] = [() for _ in running]
+    unknown_nodes = []
+    for index, job in enumerate(running):
+        names = [name for name in getattr(job, "node_names", ()) if name in number]
+        if not names:
+            unknown_nodes.append(index)
+            continue
+        share, more = divmod(job.devices, len(names))
+        placements[index] = tuple((number[name], share + (at < more)) for at, name in enumerate(names) if share + (at < more))
+        for node, count in placements[index]:
+            free[node] -= count
+    free = np.maximum(free, 0)
+    for index in sorted(unknown_nodes, key=lambda index: -running[index].devices):
+        job = running[index]
+        pool = nodes.pool(job) or tuple(range(len(nodes.devices)))
+        whole = ShapeOnNodes(Shape(pool, job.devices, job.nodes))
+        loose = ShapeOnNodes(Shape(pool, job.devices))
+        chosen = whole.place(free) if whole.fits(free) else loose.place(free)
+        placements[index] = chosen
+        for node, count in chosen:
+            free[node] -= count
+    return placements

@@ -1,0 +1,157 @@
+"""Starts of small queues of Kueue and Volcano by their own rules, computed by hand. Every job runs to its limit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
+from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+
+LIMITS = ForecastOptions(futures=2, arrivals=False, lengths="limits")
+A, B = local_queue("team-a", "cqa"), local_queue("team-b", "cqb")
+HELD_4, HELD_8 = (workload("a1", "team-a", count, "08:00", "cqa", 7200) for count in (4, 8))  # one hour is left
+MIG = "nvidia.com/mig-1g.5gb"
+RECLAIMS = {"preemption": {"reclaimWithinCohort": "Any"}}
+WITHIN = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+Objects = tuple[dict[str, Any], ...]
+CASES: dict[str, tuple[Objects, dict[str, float], dict[str, str]]] = {
+    "a quota binds though devices are free": (
+        (
+            cluster_queue("cqa", 4, borrowingLimit=0),
+            cluster_queue("cqb", 4),
+            A,
+            B,
+            HELD_4,
+            workload("a2", "team-a", 2, "08:10"),
+            workload("b1", "team-b", 4, "08:20"),
+        ),
+        {"ns/a2": 3600.0, "ns/b1": 0.0},
+        {},
+    ),
+    "a borrowing limit binds": (
+        (
+            cluster_queue("cqa", 4, borrowingLimit=2),
+            cluster_queue("cqb", 4),
+            A,
+            B,
+            HELD_4,
+            workload("a2", "team-a", 2, "08:10"),
+            workload("a3", "team-a", 2, "08:20"),
+        ),
+        {"ns/a2": 0.0, "ns/a3": 3600.0},
+        {},
+    ),
+    "a queue takes back what another borrows": (
+        (cluster_queue("cqa", 4), cluster_queue("cqb", 4, **RECLAIMS), A, B, HELD_8, workload("b1", "team-b", 4, "08:20")),
+        {"ns/b1": 0.0},
+        {},
+    ),
+    "without reclaim it waits": (
+        (cluster_queue("cqa", 4), cluster_queue("cqb", 4), A, B, HELD_8, workload("b1", "team-b", 4, "08:20")),
+        {"ns/b1": 3600.0},
+        {},
+    ),
+    "a job of higher priority preempts": (
+        (
+            cluster_queue("cqa", 8, **WITHIN),
+            A,
+            HELD_8,
+            workload("a2", "team-a", 8, "08:20", priority=5),
+            workload("a3", "team-a", 8, "08:10"),
+        ),
+        {"ns/a2": 0.0, "ns/a3": 7200.0},
+        {},
+    ),
+    "no job passes the first under StrictFIFO": (
+        (
+            cluster_queue("cqa", 8, queueingStrategy="StrictFIFO"),
+            A,
+            HELD_4,
+            workload("a2", "team-a", 8, "08:10"),
+            workload("a3", "team-a", 2, "08:20"),
+        ),
+        {"ns/a2": 3600.0, "ns/a3": 7200.0},
+        {},
+    ),
+    "under BestEffortFIFO it does": (
+        (cluster_queue("cqa", 8), A, HELD_4, workload("a2", "team-a", 8, "08:10"), workload("a3", "team-a", 2, "08:20")),
+        {"ns/a2": 3600.0, "ns/a3": 0.0},
+        {},
+    ),
+    "a first job that never fits blocks its queue for good": (
+        (
+            cluster_queue("cqa", 8, queueingStrategy="StrictFIFO", borrowingLimit=0),
+            A,
+            workload("a0", "team-a", 1, "08:00"),
+            workload("a1", "team-a", 9, "08:10"),
+            workload("a2", "team-a", 2, "08:20"),
+        ),
+        {"ns/a0": 0.0},
+        {"ns/a1": "9; cqa may use 8", "ns/a2": "blocked by ns/a1"},
+    ),
+    "a stopped queue, one that does not exist, and a stopped local queue": (
+        (
+            cluster_queue("cqa", 4),
+            cluster_queue("cqb", 4, stopPolicy="Hold"),
+            A,
+            B,
+            local_queue("team-c", "cqa", stopPolicy="Hold"),
+            workload("c1", "team-c", 2, "08:10"),
+            workload("a1", "team-a", 2, "08:10"),
+            workload("b1", "team-b", 2, "08:20"),
+            workload("z1", "team-zz", 2, "08:10"),
+        ),
+        {"ns/a1": 0.0},
+        {"ns/b1": "cqb is stopped", "ns/z1": "team-zz doesn't exist", "ns/c1": "team-c is stopped"},
+    ),
+    "slices are devices of their own": (
+        (
+            cluster_queue("cqa", 8, MIG),
+            A,
+            workload("a1", "team-a", 7, "08:00", "cqa", 7200, MIG),
+            workload("a2", "team-a", 2, "08:10", resource=MIG),
+            workload("a3", "team-a", 1, "08:20", resource=MIG),
+        ),
+        {"ns/a2": 3600.0, "ns/a3": 0.0},
+        {},
+    ),
+    "a capability of Volcano binds, and a gang is enough": (
+        (
+            volcano_queue("q", 6),
+            volcano_job("v0", [4], "08:00", runs=True),
+            volcano_job("v1", [7], "08:10"),
+            volcano_job("v2", [1, 2, 2, 2], "08:20", gang=2),
+            volcano_job("v3", [2], "08:05"),
+        ),
+        {"ns/v2": 3600.0, "ns/v3": 0.0},
+        {"ns/v1": "7; q may use 6"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_starts_are_those_of_the_rules(name: str) -> None:
+    objects, starts, refused = CASES[name]
+    for cluster in ("", "1x8xA100") if MIG not in str(objects) else ("", "1x8xA100 1g.5gb"):
+        queue = kueue_queue(*objects, cluster=cluster)
+        found = {each.job.name: each.start() for each in Forecaster(queue, LIMITS).forecast().jobs}
+        assert found == starts, cluster
+        why = {job.name: job.reason for job in queue.held} | {row.name: row.detail for row in queue.skipped}
+        assert why.keys() == refused.keys() and all(text in why[job] for job, text in refused.items())
+
+
+def test_a_preempted_job_ends_later_and_the_policy_says_why_a_job_waits() -> None:
+    late = [workload(name, "team-a", 8, "08:30", priority=at, labels={"user": "ann"}) for at, name in enumerate("abc")]
+    queue = kueue_queue(cluster_queue("cqa", 8, **WITHIN), A, *late)
+    forecaster = Forecaster(queue, LIMITS)
+    ends = {each.job.name: (each.start(), each.end()) for each in forecaster.forecast().jobs}
+    assert ends == {"ns/c": (0.0, 3600.0), "ns/b": (3600.0, 7200.0), "ns/a": (7200.0, 10800.0)}
+    assert {job.user for job in queue.waiting} == {"ann"} and queue.job("a").name == "ns/a"
+    assert "cqa owns 8 default: 0 of its quota" in forecaster.reasons["ns/b"]
+    preempted = kueue_queue(cluster_queue("cqa", 8, **WITHIN), A, HELD_8, late[2])
+    forecast = Forecaster(preempted, LIMITS).forecast().jobs[0]
+    assert math.isclose(forecast.end(), 3600.0) and np.all(forecast.start_s == 0)

@@ -62,13 +62,13 @@ def with_named_queues(settings: KueueSettings, jobs: Sequence[LoggedJob]) -> Kue
 
 
 @dataclass(frozen=True)
-class Blocked:
+class BlockedQueues:
     """Queues under StrictFIFO whose first job can never be admitted, with that job: no later one of the queue passes it."""
 
     heads: dict[str, LoggedJob]
 
     @classmethod
-    def of(cls, jobs: Sequence[LoggedJob], cluster: PolicyCluster) -> Blocked:
+    def of(cls, jobs: Sequence[LoggedJob], cluster: PolicyCluster) -> BlockedQueues:
         """Return the blocked queues. ``jobs``: waiting jobs, the next one first."""
         heads: dict[str, LoggedJob] = {}
         if isinstance(cluster.settings, KueueSettings):
@@ -87,7 +87,7 @@ class Blocked:
         return (-job.priority, job.submit_s) > (-head.priority, head.submit_s)
 
 
-def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: Blocked) -> str:
+def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues) -> str:
     """Return why the settings never admit a waiting job, in words; empty if they may."""
     settings = cluster.settings
     if not isinstance(settings, KueueSettings) or job.queue not in settings.queues:

@@ -89,7 +89,7 @@ def read_waiting_queue(
         past = _on_clock(parse_log(JobFile.read(history)), log)
     if past is not None and log.nodes_as_devices:
         past = counted_by_node(past)
-    stated = read_queues(queues) if isinstance(queues, str | Path) and str(queues) else None if queues == "" else queues
+    stated = (read_queues(queues) if str(queues) else None) if isinstance(queues, str | Path) else queues
     settings = settings_of(log, scheduler_of(log.form), stated)
     return WaitingQueue.of(log, _nodes(log, settings, nodes, cluster, printed), past, settings=stated)
 

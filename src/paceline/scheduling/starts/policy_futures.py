@@ -16,7 +16,7 @@ from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.simulate.run import DurationRun, JobRun
 from paceline.scheduling.simulate.schedule import ClusterSettings, JobOutcome, RunningJob
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.starts.admission import Blocked, refusal
+from paceline.scheduling.starts.admission import BlockedQueues, refusal
 from paceline.scheduling.starts.backfill import UNLIMITED_S
 from paceline.scheduling.starts.future import FARTHEST_S, Coming
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
@@ -51,7 +51,7 @@ def futures_under_policy(
     length_s: Array,
     coming: Sequence[Coming],
     targets: Sequence[int],
-    blocked: Blocked | None = None,
+    blocked: BlockedQueues | None = None,
     progress: Progress | None = None,
 ) -> FutureStarts:
     """Simulate futures until the targets have started, and have ended if the policy may preempt them.
@@ -65,7 +65,7 @@ def futures_under_policy(
         coming: arrivals of each future in seconds after the present, with their rows.
         targets: rows of waiting jobs. ``blocked``: queues whose first job can never be admitted.
     """
-    blocked = blocked or Blocked({})
+    blocked = blocked or BlockedQueues({})
     origin_s = min([now_s, *(job.submit_s for job in jobs if job.submit_s <= now_s)])
     start_s = now_s - origin_s
     held = {row: place for row, place in enumerate(_placements(cluster, placements)) if place}

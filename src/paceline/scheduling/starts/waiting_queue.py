@@ -11,7 +11,7 @@ from paceline.errors import UserError, unknown
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.queues_file import Settings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
-from paceline.scheduling.starts.admission import Blocked, in_cluster_queues, refusal, with_named_queues
+from paceline.scheduling.starts.admission import BlockedQueues, in_cluster_queues, refusal, with_named_queues
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.starts.reason_codes import held_text, reason_of
@@ -55,7 +55,7 @@ class WaitingQueue:
     held: tuple[LoggedJob, ...] = ()
     history: tuple[LoggedJob, ...] = ()
     cluster: PolicyCluster | None = None
-    blocked: Blocked = field(default_factory=lambda: Blocked({}))
+    blocked: BlockedQueues = field(default_factory=lambda: BlockedQueues({}))
     skipped: tuple[SkippedRow, ...] = ()
     remarks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class WaitingQueue:
         held = set_apart(waiting, running, rules)
         apart = {job.name for job in held}
         waiting = tuple(sorted((job for job in waiting if job.name not in apart), key=_order))
-        blocked = Blocked.of(waiting, cluster) if cluster else Blocked({})
+        blocked = BlockedQueues.of(waiting, cluster) if cluster else BlockedQueues({})
         usable, skipped = [], list(log.skipped)
         for job in waiting:
             if cluster is not None and (refused := refusal(job, cluster, blocked)):

@@ -1,15 +1,20 @@
-"""Starts of small queues of Kueue and Volcano by their own rules, computed by hand. Every job runs to its limit."""
+"""Starts of small queues by the rules of Kueue, Volcano and Slurm, computed by hand. Every job runs to its limit."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+from paceline.scheduling.starts.waiting_queue import WaitingQueue
+from paceline.scheduling.traces.record import JobLog, LoggedJob
+from queues import NOW, nodes, runs, waits
 
 LIMITS = ForecastOptions(futures=2, arrivals=False, lengths="limits")
 A, B = local_queue("team-a", "cqa"), local_queue("team-b", "cqb")
@@ -155,3 +160,40 @@ def test_a_preempted_job_ends_later_and_the_policy_says_why_a_job_waits() -> Non
     preempted = kueue_queue(cluster_queue("cqa", 8, **WITHIN), A, HELD_8, late[2])
     forecast = Forecaster(preempted, LIMITS).forecast().jobs[0]
     assert math.isclose(forecast.end(), 3600.0) and np.all(forecast.start_s == 0)
+
+
+SHARES = SlurmSettings(weight_fairshare=1000.0, usage={("lab", "ann"): 1e6, ("lab", "bob"): 1.0})
+HELD = runs("r", 8, 3600.0, 7200.0, user="eve", account="lab", qos="low", queue="gpu")
+BY_ANN = waits("ann", 8, 3600.0, 99.0, user="ann", account="lab", priority=9.0)
+BY_BOB = waits("bob", 8, 3600.0, 9.0, user="bob", account="lab", qos="high", priority=1.0)
+AT_BOUND = replace(BY_BOB, devices=2, reason="AssocGrpGRES")
+SLURM: dict[str, tuple[SlurmSettings, tuple[LoggedJob, ...], dict[str, float]]] = {
+    "the smaller use of the cluster comes first": (SHARES, (HELD, BY_ANN, BY_BOB), {"ann": 7200.0, "bob": 3600.0}),
+    "or the printed priority without factors": (
+        SlurmSettings(multifactor=False),
+        (HELD, BY_ANN, BY_BOB),
+        {"ann": 3600.0, "bob": 7200.0},
+    ),
+    "a bound of the account": (
+        SlurmSettings(accounts={"lab": Account(max_devices=5)}),
+        (replace(HELD, devices=4), AT_BOUND),
+        {"bob": 3600.0},
+    ),
+    "a quality of service preempts another": (
+        SlurmSettings(qos={"high": Qos(preempts=("low",)), "low": Qos()}, preempt="qos"),
+        (HELD, BY_ANN, BY_BOB),
+        {"ann": 7200.0, "bob": 0.0},
+    ),
+    "a tier comes before a priority": (
+        SlurmSettings(multifactor=False, partitions={"fast": SlurmPartition(tier=2)}),
+        (HELD, BY_ANN, replace(BY_BOB, queue="fast")),
+        {"ann": 7200.0, "bob": 3600.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLURM)
+def test_settings_of_slurm_decide(name: str) -> None:
+    settings, jobs, expected = SLURM[name]
+    there = WaitingQueue.of(JobLog(jobs=jobs, form="squeue", moment_s=NOW), nodes(8), settings=settings)
+    assert {each.job.name: each.start() for each in Forecaster(there, LIMITS).forecast().jobs} == expected

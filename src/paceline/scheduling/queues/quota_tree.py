@@ -63,6 +63,7 @@ class QuotaTree:
     def __init__(self, settings: KueueSettings, flavors: Iterable[str]) -> None:
         self._settings = settings
         self._nodes: dict[tuple[str, str], _Node] = {}
+        self._available: dict[tuple[str, str], int] = {}
         for flavor in flavors:
             cohorts: dict[str, _Node] = {}
             for name, queue in settings.queues.items():
@@ -84,11 +85,15 @@ class QuotaTree:
 
     def available(self, queue: str, flavor: str) -> int:
         """Return the devices that a queue may still use, borrowed ones included."""
-        return self._nodes[queue, flavor].available()
+        key = queue, flavor
+        if key not in self._available:
+            self._available[key] = self._nodes[key].available()
+        return self._available[key]
 
     def add(self, queue: str, flavor: str, devices: int) -> None:
         """Count devices that a queue uses; below 0: that it gives back."""
         self._nodes[queue, flavor].add(devices)
+        self._available.clear()
 
     def borrows(self, queue: str, flavor: str, more: int = 0) -> bool:
         """Return whether a queue uses more than its own quota, with ``more`` devices."""

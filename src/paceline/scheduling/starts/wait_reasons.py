@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.starts.forecast import Forecaster
 from paceline.scheduling.starts.queue_nodes import guessed_placements
 from paceline.scheduling.starts.reason_codes import reason_text
@@ -31,6 +32,9 @@ def _sentences(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> I
         yield f"{queue.scheduler.capitalize()} says {text}."
     if job.eligible_s > queue.now_s:
         yield f"It may start in {format_seconds(job.eligible_s - queue.now_s)} at the earliest."
+    if queue.cluster is not None:
+        yield from _under_policy(forecaster, queue, job)
+        return
     pool = np.array(queue.nodes.pool(job), np.int64)
     placements = guessed_placements(queue.nodes, queue.running)
     free = queue.nodes.devices.copy()
@@ -48,12 +52,30 @@ def _sentences(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> I
         other for other in queue.waiting if start_order(other) < start_order(job) and nodes & set(queue.nodes.pool(other))
     ]
     if before:
-        names = ", ".join(f"{other.name} ({other.user + ', ' * bool(other.user)}{other.devices})" for other in before[:FEW])
-        more = f" and {len(before) - FEW} more" if len(before) > FEW else ""
-        asked = sum(other.devices for other in before)
-        verb = "jobs are" if len(before) > 1 else "job is"
-        yield f"{len(before)} {verb} before it and ask{'s' * (len(before) == 1)} for {asked} devices: {names}{more}."
+        yield _before(before)
     yield from _first_free(forecaster, queue, job, nodes, placements, int(free.sum()), before)
+
+
+def _under_policy(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> Iterator[str]:
+    """Yield the reason of the policy, and the jobs of the same queue before it."""
+    unit = f"{job.profile or 'device'}{'s' * (job.devices != 1 and not job.profile)}"
+    reason = forecaster.reasons.get(job.name, "")
+    yield f"It asks for {job.devices} {unit} in queue {job.queue}" + (f"; {reason}." if reason else ".")
+    settings = queue.cluster.settings if queue.cluster else None
+    if isinstance(settings, SlurmSettings) and settings.multifactor:
+        return  # the order is in the reason, and changes
+    before = [other for other in queue.waiting if start_order(other) < start_order(job) and other.queue == job.queue]
+    if before:
+        yield _before(before)
+
+
+def _before(before: list[LoggedJob]) -> str:
+    """Return a sentence on the jobs before one."""
+    names = ", ".join(f"{other.name} ({other.user + ', ' * bool(other.user)}{other.devices})" for other in before[:FEW])
+    more = f" and {len(before) - FEW} more" if len(before) > FEW else ""
+    asked = sum(other.devices for other in before)
+    verb = "jobs are" if len(before) > 1 else "job is"
+    return f"{len(before)} {verb} before it and ask{'s' * (len(before) == 1)} for {asked} devices: {names}{more}."
 
 
 def _first_free(

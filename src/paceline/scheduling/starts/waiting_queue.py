@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -93,7 +94,7 @@ class WaitingQueue:
         if settings is not None and nodes.types:
             single = any(job.devices > 1 and (job.nodes == 1 or job.topology == "node") for job in (*running, *waiting))
             cluster = PolicyCluster.of(nodes, settings, single)
-        held = set_apart(waiting, running, rules)
+        held = set_apart(waiting, running, rules, settings if isinstance(settings, SlurmSettings) else None)
         apart = {job.name for job in held}
         waiting = tuple(sorted((job for job in waiting if job.name not in apart), key=_order))
         blocked = BlockedQueues.of(waiting, cluster) if cluster else BlockedQueues({})
@@ -211,19 +212,40 @@ def _gangs(waiting: Sequence[LoggedJob]) -> list[str]:
     return [f"Jobs that start with their gang (minAvailable): {names}{', ...' * (len(found) > 3)}."] if found else []
 
 
-def set_apart(jobs: Sequence[LoggedJob], running: Sequence[LoggedJob], scheduler: Scheduler) -> list[LoggedJob]:
+def set_apart(
+    jobs: Sequence[LoggedJob], running: Sequence[LoggedJob], scheduler: Scheduler, settings: SlurmSettings | None = None
+) -> list[LoggedJob]:
     """Return the waiting jobs that their scheduler will not start: held, at a limit, refused, or waiting for another event.
 
     A job that may start from a stated time on is not among them. A priority of 0 holds a job of Slurm if others have more.
+
+    Args:
+        settings: settings of Slurm. A job at a bound of devices that they state is simulated.
     """
     ranked = scheduler == "slurm" and any(job.priority > 0 for job in (*jobs, *running))
     found = []
     for job in jobs:
         kind = reason_of(job, scheduler).kind
         late = kind == "later" and math.isnan(job.eligible_s)
-        if kind == "apart" or late or (ranked and job.priority == 0):
+        bounded = settings is not None and _at_bound(job, settings)
+        if (kind == "apart" and not bounded) or late or (ranked and job.priority == 0):
             found.append(job)
     return found
+
+
+_BOUND = re.compile(r"^\(?(?:Assoc|QOS)(?:Grp|Max)GRES")
+"""Reasons of Slurm that name a bound of devices."""
+
+
+def _at_bound(job: LoggedJob, settings: SlurmSettings) -> bool:
+    """Return whether a job waits for a bound of devices that the settings state, of its account or quality of service."""
+    if _BOUND.match(job.reason) is None:
+        return False
+    if job.reason.strip("(").startswith("Assoc"):
+        above = settings.ancestors(job.account)
+        return any(settings.accounts[name].max_devices for name in above if name in settings.accounts)
+    qos = settings.qos.get(job.qos) or settings.qos.get("normal")
+    return qos is not None and bool(qos.max_devices or qos.max_devices_per_user)
 
 
 def _begun(job: LoggedJob, now_s: float) -> LoggedJob:

@@ -80,6 +80,9 @@ class _Admission:
     def __init__(self, state: State, settings: KueueSettings) -> None:
         self.state, self.settings = state, settings
         self.groups = flavor_groups(settings, state.fleet.types)
+        self.flavors = {
+            name: [flavor for flavor in queue.quotas if flavor in self.groups] for name, queue in settings.queues.items()
+        }
         self.tree = QuotaTree(settings, self.groups)
         self.plan = BackfillPlan(state)
         self.queues = [queue_of(job, settings) for job in state.jobs]
@@ -99,7 +102,7 @@ class _Admission:
         return next((flavor for flavor in self._flavors(self.queues[index]) if self.groups[flavor] == group), "")
 
     def _flavors(self, queue: str) -> list[str]:
-        return [flavor for flavor in self.settings.queues[queue].quotas if flavor in self.groups]
+        return self.flavors[queue]
 
     def decision(self) -> Decision:
         """Return the decision of as many cycles as admit or preempt anything."""

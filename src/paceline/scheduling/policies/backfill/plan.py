@@ -11,7 +11,7 @@ from paceline.array_types import Ints
 from paceline.scheduling.conditions import is_protected
 from paceline.scheduling.placement import Placement
 from paceline.scheduling.policies.backfill.availability import Availability
-from paceline.scheduling.policies.backfill.expected_length import Lengths, expected_seconds
+from paceline.scheduling.policies.backfill.expected_length import Lengths, expected_ends, expected_seconds
 from paceline.scheduling.policies.backfill.node_plan import MOST_KEPT, NodePlan, devices_on
 from paceline.scheduling.state import Decision, State
 
@@ -36,10 +36,7 @@ class BackfillPlan:
         self.closed: set[int] = set()
         self.waits, self.reasons = False, dict[int, str]()
         self._seconds: dict[tuple[int, int], float | None] = {}
-        self._ends_s = np.full(len(state.jobs), math.inf)
-        for index in np.flatnonzero(state.devices).tolist():
-            left_s = self.seconds(index, int(state.type_index[index]))
-            self._ends_s[index] = state.time_s + (math.inf if left_s is None else left_s)
+        self._ends_s = expected_ends(state, lengths)
         self._gone: list[tuple[Placement, float]] = [(leaving.placement, leaving.until_s) for leaving in state.leaving]
         self._nodes: NodePlan | None = None
         if len(state.free) and any(job.topology for job in state.jobs):

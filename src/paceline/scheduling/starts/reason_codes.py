@@ -81,7 +81,7 @@ _KUEUE = (
     (r"is blocked by", "under StrictFIFO it never starts before that job is changed or deleted"),
     (r"is inactive|is terminating", "its queue admits nothing: an administrator must create or open it"),
 )
-"""What follows from the states of queues that Kueue and this package name, with what must happen."""
+"""States of a queue that admits nothing, with what must happen."""
 _QUEUE = r"(?:Local|Cluster)Queue \S+ (?:{})"
 
 

@@ -21,12 +21,12 @@ from paceline.units import format_seconds
 
 Scheduler = Literal["slurm", "kueue", "volcano", "ray"]
 KUEUE_LEFT_OUT = (
-    "Of Kueue, admission checks, quotas of processors and memory, and topology beyond one node are not simulated. A preempted "
+    "Kueue's admission checks, quotas of processors and memory, and topology beyond one node are not simulated. A preempted "
     "job continues its work."
 )
 VOLCANO_LEFT_OUT = (
-    "Of Volcano, weights and capabilities of queues, priorities and gangs are simulated. Its actions reclaim and preempt "
-    "are not: they are off by default."
+    "Volcano's weights and capabilities of queues, priorities and gangs are simulated. Its actions reclaim and preempt, off by "
+    "default, are not."
 )
 """Remarks on the rules that are left out."""
 _LEFT_OUT = {"kueue": (KUEUE_LEFT_OUT,), "volcano": (VOLCANO_LEFT_OUT,)}

@@ -160,6 +160,8 @@ class Plan {
 class Future {
   public:
     const std::vector<Shape>* shapes;
+    const int64_t *array_of, *throttle;  // array of each job, -1: none; most tasks of each array that run at once
+    size_t arrays;
     const int64_t *free, *shape_of, *held_bounds, *held_nodes, *held_counts;
     const double *limit, *ran, *priority, *submit, *arrives, *length;
     const int64_t *waiting_first, *arrivals, *targets;
@@ -175,12 +177,14 @@ class Future {
         planned_.assign(jobs, 0.0);
         running_.clear();
         target_of_.assign(jobs, -1);
+        room_.assign(throttle, throttle + arrays);
         for (size_t job = 0; job < jobs; ++job) {
             if (held_bounds[job] == held_bounds[job + 1]) continue;
             for (int64_t at = held_bounds[job]; at < held_bounds[job + 1]; ++at)
                 placements_[job].emplace_back(static_cast<int32_t>(held_nodes[at]), static_cast<int32_t>(held_counts[at]));
             ends_.push({std::max(length[job] - ran[job], 1.0), static_cast<int64_t>(job)});
             planned_[job] = limit[job] - ran[job];
+            take(static_cast<int64_t>(job), 1);
             running_.push_back(static_cast<int64_t>(job));
         }
         since_.assign(submit, submit + jobs);
@@ -201,6 +205,7 @@ class Future {
             while (!ends_.empty() && ends_.top().moment <= now) {
                 const int64_t job = ends_.top().job;
                 ends_.pop();
+                take(job, -1);
                 for (const auto& [node, count] : placements_[job]) free_[node] += count;
                 placements_[job].clear();
                 running_.erase(std::find(running_.begin(), running_.end(), job));
@@ -214,6 +219,7 @@ class Future {
 
   private:
     std::vector<int32_t> free_;
+    std::vector<int64_t> room_, left_;
     std::vector<int64_t> counts_, running_, target_of_, waiting_;
     std::vector<Placement> placements_;
     std::vector<double> planned_, since_;
@@ -228,6 +234,11 @@ class Future {
     Plan plan_;
 
     const Shape& needs(int64_t job) const { return (*shapes)[static_cast<size_t>(shape_of[job])]; }
+
+    // Count tasks of a job's array that run.
+    void take(int64_t job, int64_t tasks) {
+        if (array_of[job] >= 0) room_[static_cast<size_t>(array_of[job])] -= tasks;
+    }
 
     void wait(int64_t job) {
         const auto before = [this](int64_t a, int64_t b) {
@@ -253,10 +264,12 @@ class Future {
         if (!refit()) return;
         refused_.assign(shapes->size(), kNever);
         found_.assign(shapes->size(), {now, 0.0});
+        left_ = room_;  // further tasks of an array neither start nor have a reservation
         bool planned = false, any = false;
         size_t reserved = 0;
         for (int64_t& job : waiting_) {
-            const int64_t shape = shape_of[job];
+            const int64_t shape = shape_of[job], array = array_of[job];
+            if (array >= 0 && left_[static_cast<size_t>(array)] <= 0) continue;
             if (fitting_[shape]) {
                 Placement placement;
                 if (!planned || !reserved)
@@ -271,6 +284,8 @@ class Future {
                     placements_[job] = std::move(placement);
                     running_.push_back(job);
                     --counts_[shape];
+                    take(job, 1);
+                    if (array >= 0) --left_[static_cast<size_t>(array)];
                     if (target_of_[job] >= 0) {
                         starts[target_of_[job]] = now;
                         --left;
@@ -293,6 +308,7 @@ class Future {
                 const double after = limit[job] >= last.limit ? last.moment : now;
                 last = {plan_.reserve(needs(job), limit[job], after), limit[job]};
                 ++reserved;
+                if (array >= 0) --left_[static_cast<size_t>(array)];
             }
         }
         if (any) waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), int64_t{-1}), waiting_.end());
@@ -300,12 +316,12 @@ class Future {
 };
 
 // Starts of the targets in each future; see starts_of in future.py. Tables have a row per future.
-void queue_futures(Longs free, Longs pool_bounds, Longs pools, Longs shape_devices, Longs shape_nodes, Longs shape_of, Doubles limit,
+void queue_starts(Longs free, Longs pool_bounds, Longs pools, Longs shape_devices, Longs shape_nodes, Longs shape_of, Doubles limit,
                    Doubles ran, Doubles priority, Doubles submit, Longs held_bounds, Longs held_nodes, Longs held_counts,
                    Longs waiting, Table lengths, Longs arrival_bounds, Longs arrivals, Doubles arrives, Longs targets, int64_t depth,
-                   double farthest, OutTable starts) {
+                  Longs array_of, Longs throttle, double farthest, OutTable starts) {
     const size_t jobs = shape_of.size(), futures = lengths.shape(0);
-    for (const size_t size : {limit.size(), ran.size(), priority.size(), submit.size(), held_bounds.size() - 1, lengths.shape(1)})
+    for (const size_t size : {limit.size(), ran.size(), priority.size(), submit.size(), held_bounds.size() - 1, array_of.size(), lengths.shape(1)})
         if (size != jobs) throw std::invalid_argument("columns of different lengths");
     if (arrival_bounds.size() != futures + 1 || arrives.size() != arrivals.size() || starts.shape(0) != futures || starts.shape(1) != targets.size())
         throw std::invalid_argument("tables of different numbers of futures or targets");
@@ -324,6 +340,9 @@ void queue_futures(Longs free, Longs pool_bounds, Longs pools, Longs shape_devic
         one.shapes = &shapes;
         one.free = free.data();
         one.shape_of = shape_of.data();
+        one.array_of = array_of.data();
+        one.throttle = throttle.data();
+        one.arrays = throttle.size();
         one.priority = priority.data();
         one.submit = submit.data();
         one.held_bounds = held_bounds.data();
@@ -350,6 +369,6 @@ void queue_futures(Longs free, Longs pool_bounds, Longs pools, Longs shape_devic
 
 }  // namespace
 
-void bind_queue_futures(nb::module_& m) { m.def("queue_futures", &queue_futures); }
+void bind_queue_futures(nb::module_& m) { m.def("queue_starts", &queue_starts); }
 
 }  // namespace paceline

@@ -135,7 +135,7 @@ class Federation:
     def runs(self) -> tuple[Any, Any, Any, Any]: ...
 
 # queue_futures.cpp
-def queue_futures(
+def queue_starts(
     free: Any,
     pool_bounds: Any,
     pools: Any,
@@ -156,6 +156,8 @@ def queue_futures(
     arrives: Any,
     targets: Any,
     depth: int,
+    array_of: Any,
+    throttle: Any,
     farthest: float,
     starts: Any,
 ) -> None: ...

@@ -87,6 +87,13 @@ def test_a_stream_of_small_jobs_does_not_keep_a_rack_from_a_job_that_needs_it() 
     assert schedule.outcomes[-1].start_s < 4000.0
 
 
+@pytest.mark.parametrize("name", ["fifo", "las", "easy", "slurm", "kueue"])
+def test_tasks_of_an_array_run_as_many_at_once_as_it_allows(name: str) -> None:
+    tasks = [rigid(f"t{at}", 100, array="7", array_limit=2) for at in range(4)]
+    schedule = simulated([*tasks, rigid("other", 100)], POLICIES[name].published)
+    assert ends(schedule) == {"t0": 100, "t1": 100, "t2": 200, "t3": 200, "other": 100}
+
+
 def test_fractions_share_a_device() -> None:
     one = Fleet.named("1x1xT4")
     jobs = [rigid(name, 3600, share=share) for name, share in (("a", 0.46), ("b", 0.5), ("c", 0.46))]

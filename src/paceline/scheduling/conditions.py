@@ -1,8 +1,8 @@
 """Conditions that owners state on the devices of their jobs, enforced on the decisions of every policy.
 
 A job that may not be preempted, or not yet, keeps its devices: the policy decides on the other jobs and devices. A job that
-requires a node or a rack starts when one has room, and a job on a fraction of a device may share it. Jobs in their grace are
-hidden from the policy, which counts on their devices.
+requires a node or a rack starts when one has room, and a job on a fraction of a device may share it. Tasks of an array start as
+far as its limit allows. Jobs in their grace are hidden from the policy, which counts on their devices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_CALLS = 64
 
 def has_conditions(job: Job) -> bool:
     """Return whether decisions on a job must be checked."""
-    return not job.preemptible or job.min_run_s > 0 or bool(job.topology) or job.share < 1
+    return not job.preemptible or job.min_run_s > 0 or bool(job.topology) or job.share < 1 or job.array_limit > 0
 
 
 def is_protected(job: Job, held_s: float) -> bool:
@@ -66,7 +66,8 @@ class _Attempt:
         self.leaving = {leaving.job for leaving in state.leaving if leaving.job >= 0}
         shared = {index for index, job in enumerate(state.jobs) if job.share < 1 and state.devices[index]}
         self.protected = shared - self.leaving
-        self.refused: set[int] = set()
+        self.excess = _excess_tasks(state)
+        self.refused: set[int] = set(self.excess)
         self.started: dict[int, tuple[Placement, int]] = {}
         self.blocked: slice | Ints | None = None
         self.until_s = math.inf
@@ -254,9 +255,26 @@ class _Attempt:
             repack=decision.repack and self.starts is None,
             wake_s=min(decision.wake_s, self.until_s),
             holds_until_s=min(decision.holds_until_s, self.until_s),
-            reasons=_renamed(decision.reasons, self.visible),
+            reasons={**_renamed(decision.reasons, self.visible), **self.excess},
             removed=_renamed(decision.removed, self.visible),
         )
+
+
+def _excess_tasks(state: State) -> dict[int, str]:
+    """Return the waiting tasks of arrays beyond those that may run at once, with the reason."""
+    limited = [index for index, job in enumerate(state.jobs) if job.array_limit]
+    room = {state.jobs[index].array: state.jobs[index].array_limit for index in limited}
+    for index in limited:
+        room[state.jobs[index].array] -= bool(state.devices[index])
+    excess = {}
+    waiting = [index for index in limited if not state.devices[index]]
+    for index in sorted(waiting, key=lambda index: (-state.jobs[index].priority, state.arrival_s[index], index)):
+        job = state.jobs[index]
+        if room[job.array] > 0:
+            room[job.array] -= 1
+        else:
+            excess[index] = f"its array {job.array} runs at most {job.array_limit:,} tasks at once"
+    return excess
 
 
 def _renamed(texts: Mapping[int, str], visible: Ints) -> dict[int, str]:

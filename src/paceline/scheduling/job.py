@@ -46,6 +46,7 @@ class Job:
         topology: domain that must hold all its devices, ``node`` or ``rack``; empty: none is required.
         share: fraction of the device that it needs; below 1 for a job on one device, which others then share.
         queue: partition of Slurm or queue of Kueue; empty: the default one. ``qos``: quality of service of Slurm.
+        array: array that it is a task of. ``array_limit``: most tasks of the array that run at once; 0: no bound.
     """
 
     name: str
@@ -78,6 +79,8 @@ class Job:
     share: float = 1.0
     queue: str = ""
     qos: str = ""
+    array: str = ""
+    array_limit: int = 0
 
     def __post_init__(self) -> None:
         if not self.name:

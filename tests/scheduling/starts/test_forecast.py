@@ -10,11 +10,13 @@ import pytest
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.registry import POLICIES
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.simulate.run import DurationRun
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.lengths import LengthModel
+from paceline.scheduling.starts.live_source import read_waiting_queue
 from queues import ended, nodes, queue, runs, waits
 
 LIMITS = ForecastOptions(futures=2, arrivals=False, lengths="limits")
@@ -71,3 +73,22 @@ def test_what_jobs_of_a_day_share_widens_the_range_of_those_far_behind() -> None
     widths = [Forecaster(there, options, each).forecast().jobs[-1] for each in (model, alone)]
     shared, apart = (each.start(0.9) / each.start(0.1) for each in widths)
     assert model.correlation_period > 0.3 and shared > 1.5 * apart
+
+
+ROWS = "JOBID|STATE|SUBMIT_TIME|TIME|TIME_LIMIT|NODES|TRES_PER_NODE|PRIORITY|REASON\n"
+THROTTLED = {
+    "2_[1-4%2]|PENDING|2026-11-02T08:20:00|0:00|1:00:00|1|gres/gpu:1|9|Resources": [0.0, 0.0, 3600.0, 3600.0],
+    "2_1|RUNNING|2026-11-02T08:20:00|30:00|1:00:00|1|gres/gpu:1|9|None\n"
+    "2_[2-4%1]|PENDING|2026-11-02T08:20:00|0:00|1:00:00|1|gres/gpu:1|9|JobArrayTaskLimit": [1800.0, 5400.0, 9000.0],
+    "2_1|RUNNING|2026-11-02T08:20:00|30:00|1:00:00|1|gres/gpu:1|9|None\n"
+    "2_2|PENDING|2026-11-02T08:20:00|0:00|1:00:00|1|gres/gpu:1|9|JobArrayTaskLimit": [1800.0],
+}
+
+
+@pytest.mark.parametrize("rows", THROTTLED)
+def test_tasks_of_an_array_keep_its_throttle_and_others_pass_them(rows: str) -> None:
+    other = "\n3|PENDING|2026-11-02T08:50:00|0:00|1:00:00|1|gres/gpu:1|1|Priority\n"
+    for settings in (None, SlurmSettings(multifactor=False)):
+        given = {"cluster": "1x8xA100", "now_s": 1793610000.0, "queues": settings}
+        found = read_waiting_queue("-", stdin=lambda: ROWS + rows + other, **given)
+        assert [each.start() for each in Forecaster(found, LIMITS).forecast().jobs] == [*THROTTLED[rows], 0.0]

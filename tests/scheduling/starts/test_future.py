@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,7 @@ def test_the_compiled_simulation_equals_its_specification() -> None:
         jobs.append((shape, float(rng.integers(1, 9) * 600), held))
     waiting = tuple(at for at, (_, _, held) in enumerate(jobs) if not held and at < 50)
     given = table(free, jobs, waiting=waiting, priority=tuple(rng.integers(0, 3, 60).astype(float)), depth=7)
+    given = replace(given, array_of=tuple(rng.integers(-1, 3, 60).tolist()), throttle=(2, 5, 3))
     lengths = rng.uniform(1, 4000, (3, 60))
     coming = [(np.sort(rng.uniform(1, 5000, 10)), np.arange(50, 60)), NONE, (np.array([5.0]), np.array([55]))]
     expected = np.array([starts_of(given, row, part, waiting) for row, part in zip(lengths.tolist(), coming, strict=True)])

@@ -90,6 +90,8 @@ def backfill_starts(
     limit_s: Sequence[float],
     depth: int,
     fitting: set[int],
+    arrays: Sequence[int] = (),
+    room: Sequence[int] = (),
 ) -> list[tuple[int, Placement]]:
     """Return the jobs that start now, with their devices.
 
@@ -100,7 +102,10 @@ def backfill_starts(
         shapes: distinct shapes. ``shape_of``: shape of each job. ``limit_s``: limit of each job.
         depth: number of waiting jobs for which devices are reserved.
         fitting: shapes of waiting jobs that fit the free devices.
+        arrays: array of each job whose tasks have a throttle; -1: none. ``room``: tasks of each array that may start. Further
+            tasks have no reservation.
     """
+    left = list(room)
     started: list[tuple[int, Placement]] = []
     plan: _Plan | None = None
     free = free.copy()
@@ -108,8 +113,10 @@ def backfill_starts(
     """Shortest limit of each shape that would delay a reservation."""
     reserved = 0
     for job in waiting:
-        shape = shape_of[job]
+        shape, array = shape_of[job], arrays[job] if arrays else -1
         needs = shapes[shape]
+        if array >= 0 and left[array] <= 0:
+            continue
         if shape in fitting:
             if plan is None or not reserved:
                 placement = needs.place(free)
@@ -119,6 +126,8 @@ def backfill_starts(
                 placement = plan.now(needs, limit_s[job])
             if placement:
                 started.append((job, placement))
+                if array >= 0:
+                    left[array] -= 1
                 for node, count in placement:
                     free[node] -= count
                 if plan is not None:
@@ -134,6 +143,8 @@ def backfill_starts(
                 plan = _Plan(now_s, free, ends)
             plan.reserve(needs, limit_s[job])
             reserved += 1
+            if array >= 0:
+                left[array] -= 1
     return started
 
 

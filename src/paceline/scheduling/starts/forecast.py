@@ -209,7 +209,7 @@ class Forecaster:
         past = [self.arrivals.jobs[row] for row in used.tolist()]
         if self.queue.scheduler == "slurm":  # whose printed priorities contain the age
             past = [replace(job, priority=0.0) for job in past]
-        return coming, [replace(job, submit_s=self.queue.now_s) for job in past]
+        return coming, [replace(job, submit_s=self.queue.now_s, array="", throttle=0) for job in past]
 
     def variant(self, job: LoggedJob, changed: LoggedJob, length: LengthDistribution) -> StartForecast:
         """Return the forecast of a waiting job with other properties, on the same draws.
@@ -270,11 +270,13 @@ class Forecaster:
         free = np.maximum(free, 0)
         shapes: dict[Shape, int] = {}
         pools: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
-        shape_of = []
+        shape_of, array_of = [], []
+        arrays: dict[str, int] = {}
         for job in jobs:
             key = (job.queue, job.device_types)
             if key not in pools:
                 pools[key] = queue.nodes.pool(job)
+            array_of.append(arrays.setdefault(job.array, len(arrays)) if job.throttle else -1)
             shape_of.append(shapes.setdefault(_fitting_shape(job, pools[key], queue.nodes), len(shapes)))
         return JobTable(
             free=free,
@@ -289,6 +291,8 @@ class Forecaster:
                 row for row, job in enumerate(queue.waiting, start=len(queue.running)) if not job.eligible_s > queue.now_s
             ),
             depth=self._depth(),
+            array_of=tuple(array_of),
+            throttle=tuple({job.array: job.throttle for job in jobs if job.throttle}.values()),
         )
 
 

@@ -30,6 +30,8 @@ class JobTable:
         priority: higher starts first. ``submit_s``: submission, the earlier first among jobs of one priority; negative for jobs
             that wait. The submission of a job to come is its arrival.
         waiting: jobs that wait at the present.
+        array_of: number of the array of each job whose tasks have a throttle; -1: none. ``throttle``: most tasks of each array
+            that run at once.
     """
 
     free: Ints
@@ -42,6 +44,13 @@ class JobTable:
     submit_s: tuple[float, ...]
     waiting: tuple[int, ...]
     depth: int = 32
+    array_of: tuple[int, ...] = ()
+    throttle: tuple[int, ...] = ()
+
+    @property
+    def arrays(self) -> tuple[int, ...]:
+        """Number of the array of each job; -1: none."""
+        return self.array_of or (-1,) * len(self.shape_of)
 
 
 Coming = tuple[Array, Ints]
@@ -70,15 +79,22 @@ class _Future:
         self.planned: dict[int, tuple[float, Placement]] = {}
         self.waiting: list[tuple[tuple[float, float], int]] = []
         self.counts = [0] * len(table.shapes)
+        self.arrays, self.room = table.arrays, list(table.throttle)
         for job, placement in enumerate(table.held):
             if placement:
                 heapq.heappush(self.ends, (max(length_s[job] - table.ran_s[job], 1.0), job))
                 self.planned[job] = (table.limit_s[job] - table.ran_s[job], placement)
+                self._take(job, 1)
         for job in table.waiting:
             self._wait(job, table.submit_s[job])
         self.targets = set(targets)
         self.order = list(targets)
         self.start_s = dict.fromkeys(targets, math.inf)
+
+    def _take(self, job: int, tasks: int) -> None:
+        """Count tasks of a job's array that run."""
+        if self.arrays[job] >= 0:
+            self.room[self.arrays[job]] -= tasks
 
     def _wait(self, job: int, since_s: float) -> None:
         insort(self.waiting, ((-self.table.priority[job], since_s), job))
@@ -97,6 +113,7 @@ class _Future:
                 break
             while self.ends and self.ends[0][0] <= now_s:
                 job = heapq.heappop(self.ends)[1]
+                self._take(job, -1)
                 for node, count in self.planned.pop(job)[1]:
                     self.free[node] += count
             while next_arrival < len(self.arrives_s) and self.arrives_s[next_arrival] <= now_s:
@@ -120,6 +137,8 @@ class _Future:
             table.limit_s,
             table.depth,
             fitting,
+            self.arrays,
+            self.room,
         )
         if not started:
             return
@@ -130,6 +149,7 @@ class _Future:
                 self.free[node] -= count
             heapq.heappush(self.ends, (now_s + max(self.length_s[job], 1.0), job))
             self.planned[job] = (now_s + table.limit_s[job], placement)
+            self._take(job, 1)
             self.counts[table.shape_of[job]] -= 1
             if job in self.targets:
                 self.targets.discard(job)
@@ -170,6 +190,8 @@ def starts_of_many(table: JobTable, length_s: Array, arrivals: Sequence[Coming],
         np.concatenate([moments for moments, _ in arrivals]).astype(float),
         np.array(targets, np.int64),
         table.depth,
+        np.array(table.arrays, np.int64),
+        np.array(table.throttle, np.int64),
         FARTHEST_S,
         starts,
     )
@@ -184,7 +206,7 @@ def _bounds(parts: Iterable[Sized]) -> Ints:
 def _native() -> Callable[..., None] | None:
     """Return the compiled simulation, or None where the package was compiled without it."""
     try:
-        from paceline._native import queue_futures
+        from paceline._native import queue_starts
     except ImportError:
         return None
-    return queue_futures
+    return queue_starts

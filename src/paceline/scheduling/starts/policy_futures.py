@@ -173,4 +173,6 @@ def _job(cluster: PolicyCluster, job: LoggedJob, row: int, origin_s: float, now_
         virtual_cluster=job.account,
         queue=job.queue.split(",")[0],
         qos=job.qos,
+        array=job.array,
+        array_limit=job.throttle,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -86,6 +87,7 @@ class WaitingQueue:
         ended = tuple(job for job in log.in_state("ended") if job.run_s > 0)
         ended += tuple(job for job in past if job.run_s > 0 and job.name not in known)
         waiting = tuple(_begun(job, now_s) for job in waiting)
+        running, waiting = _throttled(running, waiting)
         cluster = None
         notes = [*log.notes, *nodes.notes]
         if isinstance(settings, KueueSettings):
@@ -228,9 +230,33 @@ def set_apart(
         kind = reason_of(job, scheduler).kind
         late = kind == "later" and math.isnan(job.eligible_s)
         bounded = settings is not None and _at_bound(job, settings)
+        bounded = bounded or (job.throttle > 0 and job.reason.startswith(_AT_THROTTLE))
         if (kind == "apart" and not bounded) or late or (ranked and job.priority == 0):
             found.append(job)
     return found
+
+
+_AT_THROTTLE = "JobArrayTaskLimit"
+
+
+def _throttled(
+    running: Sequence[LoggedJob], waiting: Sequence[LoggedJob]
+) -> tuple[tuple[LoggedJob, ...], tuple[LoggedJob, ...]]:
+    """Return jobs with the throttle of their array, which Slurm prints in rows of waiting tasks alone.
+
+    Where a task waits for the throttle and no row states it, it is the number of tasks that run.
+    """
+    stated = {job.array: job.throttle for job in waiting if job.array and job.throttle}
+    if not stated and not any(job.reason.startswith(_AT_THROTTLE) for job in waiting):
+        return tuple(running), tuple(waiting)
+    count = Counter(job.array for job in running if job.array)
+    full = {job.array for job in waiting if job.reason.startswith(_AT_THROTTLE) and count[job.array]}
+    throttle = {array: count[array] for array in full} | stated
+    first, second = (
+        tuple(replace(job, throttle=throttle.get(job.array, 0) if job.array else 0) for job in jobs)
+        for jobs in (running, waiting)
+    )
+    return first, second
 
 
 _BOUND = re.compile(r"^\(?(?:Assoc|QOS)(?:Grp|Max)GRES")

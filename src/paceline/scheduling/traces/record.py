@@ -157,7 +157,8 @@ def expanded(jobs: Iterable[LoggedJob]) -> list[LoggedJob]:
     every: list[LoggedJob] = []
     for job in jobs:
         if job.tasks:
-            every += [replace(job, name=f"{job.array or job.name}_{task}", tasks=()) for task in job.tasks[:MOST_TASKS]]
+            array = job.array or job.name
+            every += [replace(job, name=f"{array}_{task}", array=array, tasks=()) for task in job.tasks[:MOST_TASKS]]
         else:
             every.append(job)
     return every

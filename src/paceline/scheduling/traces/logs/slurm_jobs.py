@@ -13,7 +13,7 @@ from paceline.scheduling.traces.record import JobState, LoggedJob, SkippedRow
 
 Cells = Mapping[str, str]
 """Cells of a row by field. A field that the file lacks is missing, an empty cell is an empty text."""
-_ARRAY = re.compile(r"^(?P<job>\d+)_\[(?P<tasks>[^\]%]*)(?:%\d+)?\]?")
+_ARRAY = re.compile(r"^(?P<job>\d+)_\[(?P<tasks>[^\]%]*)(?:%(?P<most>\d+))?\]?")
 _TASK = re.compile(r"^(?P<job>\d+)_\d+$")
 _ID = re.compile(r"^\d+(?:_(?:\d+|\[.*)|\+\d+)?$")
 _TOTAL = ("alloc_tres", "alloc_gres", "req_tres", "job_tres")
@@ -90,6 +90,7 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
         command=_word(cells, "command"),
         array=array["job"] if array else task["job"] if task else "",
         tasks=_task_numbers(array["tasks"]) if array and state == "waiting" else (),
+        throttle=_whole((array and array["most"]) or cells.get("array_most", "")),
         place=place,
         notes=tuple(notes),
     )

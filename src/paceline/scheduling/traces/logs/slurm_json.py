@@ -112,6 +112,7 @@ def _squeue_cells(job: Value) -> dict[str, str]:
         "id": f"{parent}_[{waiting}]" if waiting and int_or_0(parent) else number,
         "array_id": parent,
         "array_task": number_of(job.get("array_task_id")),
+        "array_most": number_of(job.get("array_max_tasks")),
         "title": texts(job, "name"),
         "user": texts(job, "user_name") or number_of(job.get("user_id")),
         "account": texts(job, "account"),

@@ -1,11 +1,17 @@
-"""Latencies that others published for edge processors, beside what is predicted from published peaks: rows of a CSV file.
+"""Latencies published for edge processors, next to predictions from published peaks: rows of a CSV file.
 
     python benchmarks/edge_latency.py --out RESULTS/edge_latency.csv
+    python benchmarks/edge_latency.py --only alexnet vgg-16 --out RESULTS/edge_latency.csv
     python benchmarks/edge_latency.py --short --out FILE
+    python benchmarks/edge_latency.py --summary --out RESULTS/edge_latency.csv
 
 RESULTS is benchmarks/results; the published rows are those of validation/edge/latencies.csv. Each layer is timed on one core
-here; how near it comes to this machine's own roofline, it is taken to come to the device's. The published runs are of another
-runtime (ncnn), which computes 3x3 convolutions with fewer products.
+here; how near it comes to this machine's own roofline, it is taken to come to the device's. The published runs are of other
+runtimes (ncnn, Tengine, Paddle-Lite, TVM, XNNPACK, FeatherCNN), most of which compute 3x3 convolutions with fewer products.
+
+--summary measures nothing. It writes the ratios of published to predicted latencies to src/paceline/hardware/edge_errors.toml,
+from which the ranges of answers come, and prints the errors by processor and how often ranges hold rows that they leave out:
+all rows of a processor, or of a source.
 """
 
 from __future__ import annotations
@@ -13,27 +19,39 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from rows import append
+from rows import append, read
 
 from paceline import models
 from paceline.hardware.edge import edge_device
+from paceline.slimming.latency.edge_errors import EdgeError, edge_errors, range_from
 from paceline.slimming.latency.edge_times import Machine, on_device, this_machine
 from paceline.slimming.latency.onnx_nodes import OnnxNode, call_seconds, seconds
 from paceline.slimming.latency.step_times import shape_key, step_seconds
 from paceline.slimming.latency.width_tables import parts_of
 from paceline.slimming.structures.tracing import structures_of
+from paceline.workload.tracing.timm_networks import _timm
 
-PUBLISHED = Path(__file__).parents[1] / "validation" / "edge" / "latencies.csv"
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT / "validation" / "edge" / "latencies.csv"
+ERRORS = ROOT / "src" / "paceline" / "hardware" / "edge_errors.toml"
+TIMM = {
+    "mobilenet-v1": "mobilenetv1_100",
+    "mobilenet-v2": "mobilenetv2_100",
+    "mobilenet-v3-large": "mobilenetv3_large_100",
+    "mobilenet-v3-small": "mobilenetv3_small_100",
+}
+"""Names in timm of networks that the zoo lacks."""
 COLUMNS = (
     "device",
     "threads",
     "network",
+    "source",
     "published_ms",
     "predicted_ms",
     "low_ms",
@@ -52,11 +70,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--short", action="store_true", help="one network")
+    parser.add_argument("--only", nargs="+", help="networks")
+    parser.add_argument("--summary", action="store_true", help="write the errors, print them by processor")
     options = parser.parse_args(arguments)
+    if options.summary:
+        write_errors(read(options.out))
+        print(summary(edge_errors()))
+        return
     torch.set_num_threads(1)
     with PUBLISHED.open(newline="") as file:
         published = list(csv.DictReader(file))
-    names = sorted({row["network"] for row in published})
+    names = options.only or sorted({row["network"] for row in published})
     errors = []
     for name in names[:1] if options.short else names:
         nodes, rest = measured(name)
@@ -68,10 +92,16 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"median error {median(errors):.0%} of {len(errors)}")
 
 
+def network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """A network and one image."""
+    if name in TIMM:
+        return _timm().create_model(TIMM[name], pretrained=False).eval(), (torch.randn(1, 3, 224, 224),)
+    return models.build(name), (torch.randn(1, *models.model(name).input.shape),)
+
+
 def measured(name: str) -> tuple[list[tuple[str, OnnxNode, float]], float]:
     """The layers of a network with their seconds here, and the seconds of the rest."""
-    model = models.model(name)
-    found = structures_of(models.build(name), (torch.randn(1, *model.input.shape),))
+    found = structures_of(*network(name))
     known: dict[OnnxNode, float] = {}
     nodes = []
     for part in parts_of(found):
@@ -94,6 +124,7 @@ def predicted(row: dict[str, str], nodes: Iterable[tuple[str, OnnxNode, float]],
         "device": row["device"],
         "threads": row["threads"],
         "network": row["network"],
+        "source": row["runtime"],
         "published_ms": row["mean_ms"],
         "predicted_ms": f"{found.seconds * 1e3:.1f}",
         "low_ms": f"{found.low_s * 1e3:.1f}",
@@ -105,6 +136,53 @@ def predicted(row: dict[str, str], nodes: Iterable[tuple[str, OnnxNode, float]],
         "here_gb_per_s": f"{here.bandwidth / 1e9:.1f}",
         "load": f"{os.getloadavg()[0]:.1f}",
     }
+
+
+def write_errors(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write the errors that the package reads, made from the rows of results."""
+    lines = [
+        "# Published latencies over those predicted for them (benchmarks/edge_latency.py --summary). The ranges of",
+        "# predictions for a processor come from the rows of other processors. Sources: validation/edge/latencies.csv.",
+        "",
+        "errors = [",
+    ]
+    for row in rows:
+        ratio = float(row["published_ms"]) / float(row["predicted_ms"])
+        name = f'device = "{row["device"]}", threads = {row["threads"]}, network = "{row["network"]}"'
+        lines.append(f'  {{{name}, source = "{row.get("source") or "ncnn"}", ratio = {ratio:.3f}}},')
+    ERRORS.write_text("\n".join([*lines, "]", ""]))
+    edge_errors.cache_clear()
+
+
+def summary(errors: Iterable[EdgeError]) -> str:
+    """Errors by processor, then the share of rows in ranges made without their processor or their source."""
+    errors = list(errors)
+    lines = [
+        "| processor | rows | sources | median error | published / predicted | in the range |",
+        "|---|---|---|---|---|---|",
+    ]
+    held: list[bool] = []
+    for device in dict.fromkeys(each.device for each in errors):
+        own = [each for each in errors if each.device == device]
+        inside = [low <= each.ratio <= high for each in own for low, high in [range_from(errors, device, each.threads)]]
+        held += inside
+        ratios, off = [each.ratio for each in own], median(abs(1 / each.ratio - 1) for each in own)
+        sources = ", ".join(dict.fromkeys(each.source for each in own))
+        span = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        lines.append(f"| {device} | {len(own)} | {sources} | {off:.0%} | {span} | {sum(inside)} |")
+    by_source = []
+    for source in dict.fromkeys(each.source for each in errors):
+        rest = [each for each in errors if each.source != source]
+        for each in (each for each in errors if each.source == source and rest):
+            low, high = range_from(rest, each.device, each.threads)
+            by_source.append(low <= each.ratio <= high)
+    return "\n".join(
+        [
+            *lines,
+            f"{sum(held)} of {len(held)} in ranges without rows of their processor, {sum(by_source)} in those without rows of",
+            "their processor and their source",
+        ]
+    )
 
 
 if __name__ == "__main__":

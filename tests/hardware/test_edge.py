@@ -18,7 +18,8 @@ def test_every_figure_names_its_source_and_fits_the_others() -> None:
     for device in edge_devices():
         for fact in (device.one_core, device.all_cores, device.bandwidth, device.vector):
             assert "https://" in fact.source and fact.date
-        assert device.all_cores.value == pytest.approx(device.cores * device.one_core.value, rel=0.01)
+        slower = 0.8 if " and two of " in device.all_cores.source or " and three of " in device.all_cores.source else 1.0
+        assert slower <= 1.01 * device.all_cores.value / (device.cores * device.one_core.value) <= 1.02
         assert 1e9 < device.bandwidth.value < 1e11 and device.vector.value in (128, 256, 512)
 
 

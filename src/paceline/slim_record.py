@@ -22,6 +22,18 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 """JSON types of a field's type."""
 
 
+UNMEASURED = {"tensorrt": "TensorRT", "coreml": "Core ML"}
+"""Targets that do not run here, with their official names."""
+TIMED_ELSEWHERE = "onnxruntime"
+"""Runtime whose latencies stand in the answers for such a target."""
+
+
+def unmeasured_note(target: str) -> str:
+    """Return the sentence that says what was not measured."""
+    compared = "compared on ONNX Runtime and checked by its published rules" if target == "tensorrt" else "converted, not run"
+    return f"Unmeasured on {UNMEASURED[target]}: each latency is of ONNX Runtime on this processor. The file was {compared}."
+
+
 @dataclass(frozen=True, slots=True)
 class SlimMeasurement:
     """Measurements of a network on the target.
@@ -102,8 +114,19 @@ class Training:
     seed: int
 
 
+class _Timed:
+    """What a record and a prediction say of the runtime of their latencies."""
+
+    target: str
+
+    @property
+    def timed_on(self) -> str:
+        """Runtime of the latencies: the target, if it runs here."""
+        return TIMED_ELSEWHERE if self.target in UNMEASURED else self.target
+
+
 @dataclass(frozen=True)
-class SlimRecord:
+class SlimRecord(_Timed):
     """One slimmed network.
 
     Attributes:
@@ -222,7 +245,7 @@ class PublishedDevice:
 
 
 @dataclass(frozen=True)
-class SlimPrediction:
+class SlimPrediction(_Timed):
     """Prediction before any training.
 
     Attributes:

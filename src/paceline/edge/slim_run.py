@@ -19,7 +19,7 @@ from paceline.edge.slim_data import check_fits
 from paceline.errors import Interrupted, NotMet, UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, write_whole
-from paceline.slim_record import CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Training, Width
+from paceline.slim_record import CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Training, Width, unmeasured_note
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_profile import layer_latencies, profile
 from paceline.slimming.methods.budget import Budget
@@ -85,7 +85,7 @@ class SlimRun:
             raise unknown("method", self.method, METHODS)
         if isinstance(METHODS[self.method], Replace) and self.budget.kind not in LATENCIES:
             raise UserError(f"{self.method} cannot aim at {self.budget}", "give latency=5ms or speedup=2x")
-        target_for(self.target, self.method).check_installed()
+        target_for(self.target, self.method, self.budget).check_installed()
         if self.int8 and self.target != "onnxruntime":
             raise UserError(f"`int8` for {self.target}", "int8 files are ONNX Runtime's: leave out one of the two")
         if self.path_epochs and not METHODS[self.method].has_path:
@@ -396,11 +396,15 @@ def _written(
     files = {name: slim.target.export(model, slim.inputs, drafts / f"{name}{suffix}") for name, model in models.items()}
     name = f"slimmed {points.index(chosen)}"
     quantised, why_not = _quantised(run, files[name], data, drafts / INT8_FILE)
-    timed = files if quantised is None else {**files, INT8: quantised}
+    timed = _timed(slim, models, files, drafts)
+    if quantised is not None:
+        timed = {**timed, INT8: quantised}
     whole_int8, _ = _quantised(run, files["whole"], data, drafts / WHOLE_INT8_FILE)
     if whole_int8 is not None:
         timed = {**timed, WHOLE_INT8: whole_int8}
-    times = slim.target.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
+    times = slim.target.timer.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
+    for file in timed.values() if slim.target.timer is not slim.target else ():
+        file.unlink()
     now = times["whole"].median_s / slim.whole.median_s  # the machine's load may have changed since the measurement
     removed = METHODS[run.method].removed(chosen.plan, slim.structures)
     layers = _layers(slim, chosen.plan, removed, now, *((files[each], times[each]) for each in ("whole", name)))
@@ -459,6 +463,14 @@ def _written(
             ),
         ),
     )
+
+
+def _timed(slim: Slim, models: Mapping[str, nn.Module], files: Mapping[str, Path], drafts: Path) -> dict[str, Path]:
+    """Return the files to time: those of the target, or of the runtime that measures for it."""
+    timer = slim.target.timer
+    if timer is slim.target:
+        return dict(files)
+    return {name: timer.export(model, slim.inputs, drafts / f"{name} timed{timer.suffix}") for name, model in models.items()}
 
 
 def _quantised(run: SlimRun, file: Path, data: Dataset, place: Path) -> tuple[Path | None, list[str]]:
@@ -520,7 +532,9 @@ def notes_on(slim: Slim) -> Iterator[str]:
     """Return notes on the reference of the widths, and on the basis of the predictions for a runtime."""
     if slim.subject is not slim.model:
         yield f"Widths are relative to a new network ({slim.method}) with about as many multiply-adds as the whole one."
-    if slim.target.name != "onnxruntime":
+    if not slim.target.measured:
+        yield unmeasured_note(slim.target.name)
+    elif slim.target.name != "onnxruntime":
         yield f"Layers were timed alone on ONNX Runtime; their sum is scaled to the whole network on {slim.target.title}."
 
 

@@ -61,8 +61,8 @@ class Slim:
             et al., CVPR 2017): ``wrap`` changes nothing, ``shrink`` returns an untrained network with the whole one as teacher.
         threads: threads of the runtime.
         table: measurements of another ``Slim`` (``Slim.table``); by default they are made when needed.
-        target: runtime of the latencies, one of ``targets.TARGETS``. Single layers are always timed on ONNX Runtime; their sum
-            is scaled to the whole network's latency on the target.
+        target: runtime, one of ``methods.EVERY_TARGET``. Single layers are always timed on ONNX Runtime; their sum is scaled to
+            the whole network's latency on the target. One that does not run here takes a size only.
 
     Raises:
         UserError: an unknown method, budget or target, or a target that is not installed. Later, a model that cannot be
@@ -91,7 +91,7 @@ class Slim:
         self.budget = budget if isinstance(budget, Budget) else Budget.parse(budget)
         if self.budget.kind == "accuracy":
             raise UserError(f"{self.budget} needs the data", "give latency, speedup or size, or use `paceline slim`")
-        self.target = target_for(target, method)
+        self.target = target_for(target, method, self.budget)
         self.target.check_installed()
         self.round_to = self.target.vector_width()
         self.plan: SlimPlan | None = None
@@ -296,15 +296,16 @@ class Slim:
         return small
 
     def latency(self, models: Mapping[str, nn.Module]) -> dict[str, Latency]:
-        """Measure the latencies of these networks on the target by name, in turns with the first."""
+        """Measure the latencies of these networks on the target's timer by name, in turns with the first."""
         self._not_sharded()
+        timer = self.target.timer
         with tempfile.TemporaryDirectory() as directory:
             files = {}
             for number, (name, model) in enumerate(models.items()):
                 inputs = tuple(each.cpu() if isinstance(each, Tensor) else each for each in self.inputs)
-                file = Path(directory) / f"{number}{self.target.suffix}"
-                files[name] = self.target.export(on_cpu(model), inputs, file), inputs
-            return self.target.latencies(files, self.threads)
+                file = Path(directory) / f"{number}{timer.suffix}"
+                files[name] = timer.export(on_cpu(model), inputs, file), inputs
+            return timer.latencies(files, self.threads)
 
     def show(self, cost: float) -> str:
         """Format a cost with its unit, and with the speed-up if the budget is one."""

@@ -23,7 +23,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODELS)
     methods = "auto, ssl (filters, channels, heads), iss (recurrent units), force (low rank), sparse, compact (default auto)"
     common(parser.add_argument("--method", metavar="M", default="auto", help=methods))
-    targets = "onnxruntime (default), executorch or litert"
+    targets = "onnxruntime (default), executorch, litert; tensorrt or coreml: files only, nothing is measured there"
     common(parser.add_argument("--target", metavar="T", default="onnxruntime", help=targets))
     int8 = "also write and measure the slimmed and the whole network in int8, on ONNX Runtime"
     parser.add_argument("--int8", action="store_true", help=int8)

@@ -43,7 +43,7 @@ def slim_page(record: SlimRecord) -> Page:
     before, after = record.whole, measured_after(record)
     page = Page("slimmed network", clean(record.model), clean(asked_text(record)), [f"{answer_text(record)}."])
     page.ranges = "Ranges of latencies are quartiles, of accuracies 95 % (Wilson)."
-    page.card("speed-up", f"{number(record.speedup)}x", f"on {clean(record.target, 40)}, {count(record.threads, 'thread')}")
+    page.card("speed-up", f"{number(record.speedup)}x", f"on {clean(record.timed_on, 40)}, {count(record.threads, 'thread')}")
     page.card("latency", seconds(after.latency_s), f"{_quartiles(after)}; {seconds(before.latency_s)} before")
     known = f"; {range_name(record)}: {accuracy_range_text(after, record)}" if record.held_out else ""
     page.card("accuracy", _accuracy(after.accuracy), f"{_accuracy(before.accuracy)} before{known}")
@@ -153,7 +153,7 @@ def _kept_sections(record: SlimRecord) -> Iterator[Section]:
 def _environment(record: SlimRecord) -> Iterator[list[str]]:
     for name, value in record.environment.items():
         yield [clean(name), clean(value)]
-    yield ["runtime", f"{clean(record.target)}, {count(record.threads, 'thread')}"]
+    yield ["runtime", f"{clean(record.timed_on)}, {count(record.threads, 'thread')}"]
     for name, place in record.files.items():
         yield [clean(name), clean(place)]
 

@@ -66,7 +66,7 @@ def asked_text(record: SlimRecord) -> str:
 def answer_text(record: SlimRecord) -> str:
     """Describe the result as a sentence without its end."""
     before, after = _time(record.whole), _time(measured_after(record))
-    return f"{record.speedup:.2f}x faster on {record.target}: {before} before, {after} after; {_kept_text(record)}"
+    return f"{record.speedup:.2f}x faster on {record.timed_on}: {before} before, {after} after; {_kept_text(record)}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ _FIGURES = (
 def predicted_screen(prediction: SlimPrediction) -> Screen:
     """Return the screen of the method's predicted effect, here or on a published device."""
     whole, words, device = prediction.latency_s, _VARIED[prediction.varied], prediction.device
-    place = device.name if device else prediction.target
+    place = device.name if device else prediction.timed_on
     head = (words.share, "latency", *(["range"] if device else []), "speed-up", "layers", "weights")
     rows = [
         (

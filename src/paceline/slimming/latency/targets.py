@@ -25,6 +25,7 @@ class SlimTarget(ABC):
     Attributes:
         name: in Paceline; ``title``: official name. ``suffix``: suffix of its files.
         package: required package. ``extra``: extra of Paceline that installs it.
+        measured: whether it runs here; if not, no budget of time is taken.
     """
 
     name: ClassVar[str]
@@ -32,6 +33,12 @@ class SlimTarget(ABC):
     suffix: ClassVar[str]
     package: ClassVar[str]
     extra: ClassVar[str]
+    measured: ClassVar[bool] = True
+
+    @property
+    def timer(self) -> SlimTarget:
+        """Return the runtime that measures latencies: this one, if it runs here."""
+        return self
 
     @abstractmethod
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:

@@ -16,6 +16,7 @@ from paceline.slimming.latency.latency_forecast import SHOWN_SPARSITIES, Prospec
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.latency.sparse_roofline import Advice, advice
 from paceline.slimming.latency.targets import TARGETS, SlimTarget
+from paceline.slimming.latency.unmeasured_targets import UNMEASURED_TARGETS
 from paceline.slimming.methods import compact_student
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.budget_path import BudgetPath, Cost
@@ -403,11 +404,22 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def target_for(target: str, method: str) -> SlimTarget:
-    """Return the runtime of this name. Raises UserError for an unknown name, or if the method supports only ONNX Runtime."""
-    if target not in TARGETS:
-        raise unknown("target", target, TARGETS)
+EVERY_TARGET: Mapping[str, SlimTarget] = {**TARGETS, **{each.name: each for each in UNMEASURED_TARGETS}}
+"""Runtimes that run here, and those whose files are only written here."""
+
+
+def target_for(target: str, method: str, budget: Budget | None = None) -> SlimTarget:
+    """Return the runtime of this name.
+
+    Raises:
+        UserError: an unknown name, a method that supports only ONNX Runtime, a budget of time on a runtime that is not here.
+    """
+    if target not in EVERY_TARGET:
+        raise unknown("target", target, EVERY_TARGET)
+    found = EVERY_TARGET[target]
+    if budget is not None and not found.measured and budget.kind != "size":
+        raise UserError(f"{budget} for {found.title}, whose latency cannot be measured here", "give `budget` size=4MB")
     if target != "onnxruntime" and isinstance(METHODS[method], Replace):
         rest = ", ".join(name for name, each in METHODS.items() if not isinstance(each, Replace))
         raise UserError(f"{method} weighs layers by times on ONNX Runtime, not on {target}", f"give one of {rest}")
-    return TARGETS[target]
+    return found

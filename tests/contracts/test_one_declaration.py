@@ -393,6 +393,10 @@ def texts(nodes: Iterable[ast.expr | None]) -> set[str]:
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
+LISTING = (ast.Dict, ast.Tuple, ast.List, ast.Set, ast.ClassDef, ast.FunctionDef, ast.Call)
+"""Nodes that may list choices."""
+
+
 def listed(text: str) -> Iterator[tuple[int, list[str]]]:
     """Lists of three or more choices: their line and the names.
 
@@ -402,6 +406,8 @@ def listed(text: str) -> Iterator[tuple[int, list[str]]]:
     if sum(name in text for name in NAMES) < 3:
         return  # to parse the whole package takes seconds
     for node in ast.walk(tree(text)):
+        if not isinstance(node, LISTING):
+            continue
         entries: list[ast.expr | None] = list(
             node.keys if isinstance(node, ast.Dict) else node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else ()
         )
@@ -424,6 +430,8 @@ def compared(text: str) -> Iterator[tuple[int, str]]:
     if not any(f'"{value}"' in text or f"'{value}'" in text for value in VALUES):
         return
     for node in ast.walk(tree(text)):
+        if not isinstance(node, ast.Compare | ast.MatchValue | ast.Subscript):
+            continue
         sides: list[ast.expr] = []
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]

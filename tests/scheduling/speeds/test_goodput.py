@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.speeds.goodput import SIZES, BatchLimits, Noise, StepSeconds, batch_split, best_batches
+from paceline.scheduling.speeds.goodput import (
+    ENVELOPE_FROM,
+    SIZES,
+    Batches,
+    BatchLimits,
+    Noise,
+    PackedGoodput,
+    StepSeconds,
+    batch_split,
+    best_batches,
+)
 
 
 class Linear(StepSeconds):
@@ -62,18 +72,15 @@ def test_where_no_batch_is_legal_nothing_is_promised() -> None:
 
 
 @pytest.mark.parametrize("fixed", [0, 96])
-def test_jobs_that_believe_the_same_steps_share_their_batches(fixed: int) -> None:
-    times, limits = Linear(), BatchLimits(8, 512, 1, 64, fixed)
-    assert times.packed_batches(limits, 4, 2).scale.shape[1] == 2
-    wide = times.packed_batches(limits, 4, 9)
-    assert times.packed_batches(limits, 4, 9).seconds.base is wide.seconds.base
-    assert Linear().packed_batches(limits, 4, 9).seconds.base is not wide.seconds.base
-    counts = np.arange(1, 10)
-    for noise in (Noise(1, 10), Noise(1, 1000)):
-        direct = best_batches(times, limits, noise, -(-counts // 4), counts)
-        for most in (9, 3, 1):
-            shared = times.packed_batches(limits, 4, most).best(noise)
-            assert all((one == other[:most]).all() for one, other in zip(shared, direct, strict=True))
+def test_jobs_of_equal_step_times_share_tables_of_the_same_goodput(fixed: int) -> None:
+    """The envelope has the best of all batches at every noise scale, also where every batch is illegal."""
+    times, limits, counts = Linear(), BatchLimits(8, 512, 1, 64, fixed), np.arange(1, 10)
+    for noise in (Noise(0, 1), *(Noise(2, variance) for variance in np.geomspace(1e-3, 1e6, 40).tolist())):
+        best = best_batches(times, limits, noise, -(-counts // 4), counts)[0]
+        for most in (3, 9, 1):
+            assert times.packed_goodput(limits, 4, most, noise) == pytest.approx(best[:most], rel=1e-12)
+    nowhere = PackedGoodput(Batches.of(times, BatchLimits(8, 16, 4, 2), np.array([1]), np.array([8])))
+    assert [nowhere.table(Noise(1, 1), 1).tolist() for _ in range(2 * ENVELOPE_FROM)] == [[0.0]] * 2 * ENVELOPE_FROM
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.floats(1.0, 1e4))

@@ -194,8 +194,9 @@ class ProfiledRun:
             return np.zeros(most + 1)
         if times is None:  # nothing was seen: twice the devices are twice as fast
             return np.where(counts < self._least_devices, 0.0, counts.astype(float))
-        batches = times.packed_batches(self._believed_limits(group.device), group.devices_per_node, most)
-        table = np.concatenate([[0.0], batches.best(self._last_noise)[0]])
+        limits = self._believed_limits(group.device)
+        table = np.zeros(most + 1)
+        table[1:] = times.packed_goodput(limits, group.devices_per_node, most, self._last_noise)
         if group is not own:
             table *= self.profile.speed(own.device).alone / self.profile.speed(group.device).alone
         table[: self._least_devices] = 0.0

@@ -112,6 +112,65 @@ class Batches:
         return found if np.isfinite(found).all() else np.nan_to_num(found, nan=0.0), self.local[best], self.passes[best]
 
 
+class PackedGoodput:
+    """Best goodput on 1, 2, ... devices with the same batches to try, for jobs of different noise.
+
+    A batch of ``t`` seconds and scale ``s`` takes ``t + r t / s`` at the noise scale ``r``, up to a factor of the job: lines
+    in ``r``. So the best batches are the lower envelope of these lines, which is found once many jobs ask.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches, self._asked = batches, 0
+        self._envelope: tuple[Array, Array, Array] | None = None
+
+    @property
+    def most(self) -> int:
+        """Largest number of devices."""
+        return self._batches.scale.shape[1]
+
+    def table(self, noise: Noise, most: int) -> Array:
+        """Return the goodput on 1 to ``most`` devices; 0 where no batch is legal."""
+        self._asked += 1
+        if self._asked < ENVELOPE_FROM or not (noise.signal > 0 and noise.variance >= 0):
+            return self._batches.first(most).best(noise)[0]
+        if self._envelope is None:
+            self._envelope = _envelope(self._batches)
+        changes, scale, seconds = self._envelope
+        best = (changes[:, :most] <= noise.variance / noise.signal).sum(axis=0), np.arange(most)
+        return np.asarray(noise.gain(scale[best]) / seconds[best])
+
+
+ENVELOPE_FROM = 8
+"""Number of questions from which the envelope costs less than it saves."""
+
+
+def _envelope(batches: Batches) -> tuple[Array, Array, Array]:
+    """Return where the best batch changes, by noise scale, and scale and seconds of the best batches in turn.
+
+    Shapes (changes, n), (changes + 1, n) and (changes + 1, n). From one best batch the next is the larger one whose line is met
+    first (gift wrapping).
+    """
+    flat, columns = batches.seconds, np.arange(batches.seconds.shape[1])
+    slope = flat / batches.scale
+    now = np.where(flat == flat.min(axis=0), slope, np.inf).argmin(axis=0)
+    changes: list[Array] = []
+    rows = [now]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        while True:
+            steeper = slope[now, columns] - slope
+            met = np.where(steeper > 0, (flat - flat[now, columns]) / steeper, np.inf)
+            met[np.isnan(met)] = np.inf
+            following = met.argmin(axis=0)
+            moment = met[following, columns]
+            if np.isinf(moment).all():
+                break
+            now = np.where(np.isinf(moment), now, following)
+            changes.append(moment)
+            rows.append(now)
+    chosen = np.array(rows)
+    return np.array(changes).reshape(-1, len(columns)), batches.scale[chosen, columns], flat[chosen, columns]
+
+
 class StepSeconds(ABC):
     """Step times on devices that fill ``nodes`` nodes. The results of one object never change."""
 
@@ -119,17 +178,18 @@ class StepSeconds(ABC):
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
         """Return the seconds of a step with its exchange, and of a step that only accumulates; arrays of one shape."""
 
-    def packed_batches(self, limits: BatchLimits, per_node: int, most: int) -> Batches:
-        """Return the batches on 1 to ``most`` devices, packed on nodes of ``per_node``. Jobs of equal step times share them."""
-        known = self._batches.get((limits, per_node))
-        if known is None or known.scale.shape[1] < most:
+    def packed_goodput(self, limits: BatchLimits, per_node: int, most: int, noise: Noise) -> Array:
+        """Return the best goodput on 1 to ``most`` devices, packed on nodes of ``per_node``. Equal times share tables."""
+        known = self._goodputs.get((limits, per_node))
+        if known is None or known.most < most:
             devices = np.arange(1, most + 1)
-            known = self._batches[limits, per_node] = Batches.of(self, limits, -(-devices // per_node), devices)
-        return known.first(most)
+            batches = Batches.of(self, limits, -(-devices // per_node), devices)
+            known = self._goodputs[limits, per_node] = PackedGoodput(batches)
+        return known.table(noise, most)
 
     @cached_property
-    def _batches(self) -> dict[tuple[BatchLimits, int], Batches]:
-        """Batches by limits and devices of a node."""
+    def _goodputs(self) -> dict[tuple[BatchLimits, int], PackedGoodput]:
+        """Goodput by limits and devices of a node."""
         return {}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,26 +13,40 @@ from paceline.scheduling.policies.solvers.sizes import grown
 _ENOUGH = 1 - 1e-9
 
 
-@dataclass(slots=True)
 class FreeDevices:
-    """Unplanned devices from each of ``moments`` to the next. The last period has no end."""
+    """Unplanned devices from each of some moments to the next. The last period has no end."""
 
-    moments: list[float]
-    devices: list[int]
+    def __init__(self, moments: Sequence[float], devices: Sequence[int]) -> None:
+        self._count = len(moments)
+        self._moments, self._devices = np.array(moments, float), np.array(devices, np.int64)
+
+    @property
+    def moments(self) -> Array:
+        """Starts of the periods, ascending; shape (periods,)."""
+        return self._moments[: self._count]
+
+    @property
+    def devices(self) -> Ints:
+        """Unplanned devices in each period; shape (periods,)."""
+        return self._devices[: self._count]
 
     def take(self, plan: SharePlan) -> None:
         """Remove the devices of a plan."""
         for start, end, size in plan.stretches:
             first, last = self._period_at(start), self._period_at(end)
-            for index in range(first, last):
-                self.devices[index] -= size
+            self._devices[first:last] -= size
 
     def _period_at(self, moment: float) -> int:
         """Return the index of the period that begins at ``moment``, splitting one if needed."""
-        index = bisect_left(self.moments, moment)
-        if index == len(self.moments) or self.moments[index] != moment:
-            self.moments.insert(index, moment)
-            self.devices.insert(index, self.devices[index - 1])
+        index, count = int(self.moments.searchsorted(moment)), self._count
+        if index < count and self._moments[index] == moment:
+            return index
+        if count == len(self._moments):  # room for as many again
+            self._moments, self._devices = np.resize(self._moments, 2 * count), np.resize(self._devices, 2 * count)
+        for values in (self._moments, self._devices):
+            values[index + 1 : count + 1] = values[index:count].copy()
+        self._moments[index], self._devices[index] = moment, self._devices[index - 1]
+        self._count = count + 1
         return index
 
 
@@ -62,10 +76,15 @@ class SpeedTable:
         self.fits = np.zeros(len(table), np.int64)  # the largest of the sizes within a number of devices
         self.fits[self.sizes] = self.sizes
         self.fits = np.maximum.accumulate(self.fits)
+        self._rates = table[self.fits]
 
     def within(self, devices: Ints, quota: int) -> Ints:
         """Return the size to use when this many devices are free and at most ``quota`` are wanted."""
-        return np.asarray(self.fits[np.clip(devices, 0, min(quota, len(self.fits) - 1))])
+        return np.asarray(self.fits[np.minimum(devices, min(quota, len(self.fits) - 1))])
+
+    def rates(self, devices: Ints, quota: int) -> Array:
+        """Return the progress a second on that size."""
+        return np.asarray(self._rates[np.minimum(devices, min(quota, len(self.fits) - 1))])
 
 
 def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: float, held: int = 0) -> SharePlan:
@@ -83,7 +102,7 @@ def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: 
     if place == len(sizes):
         return SharePlan(_forward(free, speeds, work, sizes[-1] if sizes else 0), in_time=False)
     if held == sizes[place]:
-        return SharePlan(_forward(free, speeds, work, held))
+        return SharePlan(_forward(free, speeds, work, held, stretch.count or None))
     starts, ends, seconds = stretch.starts, stretch.ends, stretch.seconds
     large = speeds.within(stretch.devices, sizes[place])
     small = speeds.within(stretch.devices, sizes[place - 1]) if place else np.zeros_like(large)
@@ -116,26 +135,27 @@ def steady_share(
     """
     stretch = _Stretches(free, deadline_s)
     if held and stretch.work(speeds, held) >= work * _ENOUGH:
-        return SharePlan(_forward(free, speeds, work, held))
+        return SharePlan(_forward(free, speeds, work, held, stretch.count or None))
     place = _Stretches(free, deadline_s - margin_s).least(speeds, work)
     sizes = speeds.sizes.tolist()
     if place == len(sizes):
         return SharePlan(in_time=False)
-    return SharePlan(_forward(free, speeds, work, sizes[place]))
+    return SharePlan(_forward(free, speeds, work, sizes[place], stretch.count or None))
 
 
 class _Stretches:
     """Periods of free devices up to a deadline, as arrays of shape (periods,)."""
 
     def __init__(self, free: FreeDevices, deadline_s: float) -> None:
-        count = bisect_left(free.moments, deadline_s)
-        self.starts, self.devices = np.array(free.moments[:count], float), np.array(free.devices[:count], np.int64)
-        self.ends = np.append(self.starts[1:], deadline_s)[:count]
+        self.count = count = int(free.moments.searchsorted(deadline_s))
+        self.starts, self.devices = free.moments[:count], free.devices[:count]
+        self.ends = np.empty(count)
+        self.ends[:-1], self.ends[-1:] = self.starts[1:], deadline_s
         self.seconds = self.ends - self.starts
 
     def work(self, speeds: SpeedTable, quota: int) -> float:
         """Return the work that can be done with at most ``quota`` devices."""
-        return float((speeds.table[speeds.within(self.devices, quota)] * self.seconds).sum())
+        return float(speeds.rates(self.devices, quota) @ self.seconds)
 
     def least(self, speeds: SpeedTable, work: float) -> int:
         """Return the index in ``speeds.sizes`` of the smallest quota that does the work; past the end if there is none."""
@@ -147,13 +167,19 @@ class _Stretches:
         return low
 
 
-def _forward(free: FreeDevices, speeds: SpeedTable, work: float, quota: int) -> list[tuple[float, float, int]]:
-    """Return the periods from now on with at most ``quota`` devices, until the work is done."""
-    starts = np.array(free.moments)
-    used = speeds.within(np.array(free.devices), quota)
-    rates = speeds.table[used]
-    done = np.cumsum(rates[:-1] * np.diff(starts))
-    last = int(np.searchsorted(done, work))
+def _forward(
+    free: FreeDevices, speeds: SpeedTable, work: float, quota: int, count: int | None = None
+) -> list[tuple[float, float, int]]:
+    """Return the periods from now on with at most ``quota`` devices, until the work is done.
+
+    Args:
+        count: number of periods in which the work is done; None: unknown. The last one may be longer.
+    """
+    starts = free.moments[:count]
+    used = speeds.within(free.devices[:count], quota)
+    rates = speeds.rates(free.devices[:count], quota)
+    done = (rates[:-1] * (starts[1:] - starts[:-1])).cumsum()
+    last = int(done.searchsorted(work))
     left = work - (float(done[last - 1]) if last else 0.0)
     ends = np.append(starts[1 : last + 1], starts[last] + (left / rates[last] if rates[last] > 0 else 0.0))
     return _joined(starts[: last + 1], ends, used[: last + 1])
@@ -161,9 +187,11 @@ def _forward(free: FreeDevices, speeds: SpeedTable, work: float, quota: int) -> 
 
 def _joined(starts: Array, ends: Array, sizes: Ints) -> list[tuple[float, float, int]]:
     """Return the periods without empty ones, with adjacent ones of one size merged; shape (periods,) each."""
-    keep = ends - starts > 1e-9
-    starts, ends, sizes = starts[keep], ends[keep], sizes[keep]
-    first = np.flatnonzero(np.diff(sizes, prepend=-1))
-    last = np.append(first[1:], len(sizes)) - 1
-    rows = zip(starts[first].tolist(), ends[last[: len(first)]].tolist(), sizes[first].tolist(), strict=True)
+    keep = (ends - starts > 1e-9).nonzero()[0]
+    if not keep.size:
+        return []
+    changes = np.ones(len(keep) + 1, bool)
+    changes[1:-1] = sizes[keep[1:]] != sizes[keep[:-1]]
+    first, last = keep[changes[:-1]], keep[changes[1:]]
+    rows = zip(starts[first].tolist(), ends[last].tolist(), sizes[first].tolist(), strict=True)
     return [(start, end, size) for start, end, size in rows if size]

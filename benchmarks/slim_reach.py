@@ -98,13 +98,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=[*NETWORKS], default=[*NETWORKS])
     parser.add_argument("--peer", action="store_true", help="slim by Torch-Pruning instead")
+    parser.add_argument(
+        "--limit", type=float, default=reach_peer.LIMIT_S, help="processor seconds of Torch-Pruning (default 60)"
+    )
     parser.add_argument("--out", type=Path, required=True)
     o = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
     columns = reach_peer.COLUMNS if o.peer else COLUMNS
     for name in o.only:
-        row = reach_peer.measure(name) if o.peer else measure(name)
+        row = reach_peer.measure(name, o.limit) if o.peer else measure(name)
         append(o.out, columns, {column: row.get(column, "") for column in columns})
         print({key: value for key, value in row.items() if value != ""}, flush=True)
 

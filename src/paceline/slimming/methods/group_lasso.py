@@ -47,6 +47,8 @@ class StructureNorms:
             if (parameter := parameters.get(name)) is None:  # a buffer, or a second name of a tied weight
                 continue
             for dim, units in enumerate(dims):
+                if (name, dim) in structures.directions:
+                    continue
                 roots = structures.forest.roots(units)
                 index = torch.tensor([place.get(int(root), rest.get((name, dim), -1)) for root in roots])
                 if (index >= 0).any():

@@ -138,7 +138,7 @@ def _blocks(every: list[RemovableStructure], importance: Mapping[int, float], ro
     if every[0].nested:
         return [[each.number] for each in every]
     ranked = [each.number for each in sorted(every, key=lambda each: importance[each.number])]
-    width = max(len(part.indices) for part in every[0].slices if part.parameter == every[0].layer)
+    width = every[0].rows
     blocks = []
     while len(ranked) > 1:
         step = max(round_to // width, 1)

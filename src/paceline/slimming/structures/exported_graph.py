@@ -16,12 +16,13 @@ from paceline.errors import UserError
 from paceline.slimming.export.export_failure import ExportFailure, named
 from paceline.slimming.export.exporting import silent
 from paceline.slimming.structures.eval_mode import eval_mode
+from paceline.slimming.structures.packed_sequences import full_length
 
 OPAQUE = "opaque"
 """Operation of a module that cannot be exported. Its last operand is the reason."""
 PLAIN = (Tensor, type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 """Legal inputs of an opaque module: other types could hide a tensor."""
-NEXT = "rewrite that line without choices by data or packed sequences, or move it to a separate module, which stays whole"
+NEXT = "rewrite that line without choices by data, or move it to a separate module, which stays whole"
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -65,10 +66,16 @@ def exported_graph(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedGraph:
 
 
 def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
-    """Export in the two ways of ``torch.onnx``: Python runs the network, or PyTorch reads its bytecode."""
+    """Export in the two ways of ``torch.onnx``: Python runs the network, or PyTorch reads its bytecode.
+
+    A network with packed sequences is exported as if all of them had the full length: its ties are the same.
+    """
     try:
         return torch.export.export(model, inputs)
     except Exception:
+        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            with contextlib.suppress(Exception), full_length():
+                return torch.export.export(model, inputs)
         with contextlib.suppress(Exception):
             return torch.export.export(model, inputs, strict=True)
         raise  # the first error names its line

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from paceline.slimming.structures.given_state import narrows_states
 
 Dims = Mapping[str, Mapping[int, Tensor]]
 """Remaining indices, by parameter and dimension."""
@@ -26,15 +29,18 @@ class RecurrentStack(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, states: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, x: Any, states: Any = None) -> tuple[Any, Any]:
         """Run ``x`` through all layers. ``states``: as returned, hidden and cell states, or hidden states only."""
         ends = []
         for number, layer in enumerate(self.layers):
-            x, end = layer(self.drop(x) if number else x, None if states is None else self._layer_state(states, number))
+            x, end = layer(self._dropped(x) if number else x, None if states is None else self._layer_state(states, number))
             ends.append(end)
         if self._has_cells:
             return x, tuple([one for end in ends for one in end[part].unbind(0)] for part in range(2))
         return x, [one for end in ends for one in end.unbind(0)]
+
+    def _dropped(self, x: Any) -> Any:
+        return x._replace(data=self.drop(x.data)) if isinstance(x, PackedSequence) else self.drop(x)
 
     def _layer_state(self, states: Any, number: int) -> Any:
         """Return the state of layer ``number``: a tensor, or a tuple of hidden and cell state."""
@@ -65,7 +71,7 @@ def stacked(module: nn.RNNBase, dims: Dims) -> nn.Module:
         for number, layer in enumerate(layers):
             for name, tensor in layer.named_parameters():
                 getattr(whole, name.replace("_l0", f"_l{number}")).copy_(tensor)
-    return whole
+    return _narrowing(whole, module, dims, range(module.num_layers))
 
 
 def _layer(module: nn.RNNBase, number: int, dims: Dims) -> nn.RNNBase:
@@ -89,6 +95,23 @@ def _layer(module: nn.RNNBase, number: int, dims: Dims) -> nn.RNNBase:
     with torch.no_grad():
         for name, tensor in tensors.items():
             getattr(layer, name).copy_(tensor)
+    return _narrowing(layer, module, dims, [number])
+
+
+def _narrowing(layer: nn.RNNBase, module: nn.RNNBase, dims: Dims, numbers: Sequence[int]) -> nn.RNNBase:
+    """Return some layers of a module with a hook that narrows given states."""
+    hidden: list[Tensor] = []
+    cells: list[Tensor] = []
+    for number in numbers:
+        gated = dims.get(f"weight_ih_l{number}", {}).get(0)
+        own = torch.arange(module.hidden_size) if gated is None else gated[: len(gated) // _GATES[type(module).__name__]]
+        entering = dims.get(f"weight_hh_l{number}", {}).get(1)
+        out = torch.arange(module.proj_size or module.hidden_size) if entering is None else entering
+        hidden += [out] * (1 + module.bidirectional)
+        cells += [own] * (1 + module.bidirectional)
+    is_lstm = isinstance(module, nn.LSTM)
+    wholes = (module.proj_size or module.hidden_size, module.hidden_size)[: 1 + is_lstm]
+    narrows_states(layer, wholes, (hidden, cells)[: 1 + is_lstm])
     return layer
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -289,9 +289,9 @@ def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> La
             heads = units
         elif len(units) == len(heads):
             ties.tie(heads, units)
-        else:  # several query heads share one key head
+        elif len(units) > 1:  # several query heads share one key head
             share = len(heads) // len(units)
-            ties.tie(heads.reshape(-1, share), units[:, None])
+            ties.tie(heads.reshape(-1, share), units[:, None])  # a single key head stays, whichever queries go
     assert heads is not None
     mask = operands[3] if len(operands) > 3 else None
     if isinstance(mask, Labelled) and mask.fields:
@@ -336,10 +336,11 @@ def other_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
 
 @rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "topk", "argmax", "flip", "roll", "var", "std")
 def over_dim(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Keep the dimension of an operation such as softmax."""
-    inputs = operands[0]
-    dim = operands[1] if len(operands) > 1 and isinstance(operands[1], int) else -1
-    kept = ties.whole(inputs, [dim])
+    """Keep the dimensions of an operation such as softmax or roll."""
+    inputs, given = operands[0], (*operands, None, None)[2 if ties.name == "roll" else 1]
+    several = isinstance(given, list | tuple) and all(type(dim) is int for dim in given)
+    dims = list(given) if several else [given] if type(given) is int else [-1]
+    kept = ties.whole(inputs, dims or range(len(inputs.shape)))
     return kept if inputs.shape == shape else Labelled(shape)
 
 
@@ -356,18 +357,20 @@ def reduced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labe
 
 @rule("_weight_norm")
 def weight_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Keep the rows of a weight that is divided by their lengths. Its columns may go: zeros there change no length."""
+    """Tie the rows of a weight to their lengths. Its columns may go: zeros there change no length."""
     direction, lengths, dim = (*operands, 0)[:3]
-    why = "its rows are divided by their lengths; torch.nn.utils.parametrize.remove_parametrizations first"
-    ties.fix(lengths, why)
-    return ties.whole(direction, [dim], why)
+    if lengths.shape[dim] != shape[dim]:  # one length for all
+        why = "a weight divided by its length"
+        ties.fix(lengths, why)
+        return ties.whole(direction, range(len(shape)), why)
+    ties.tie(ties.vector_of(lengths, dim), ties.vector_of(direction, dim))
+    return Labelled(shape, direction.fields)
 
 
 @rule("randn_like", "rand_like")
 def drawn(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Keep the size of random numbers, since others would be drawn for a smaller one."""
-    ties.fix(operands[0], "random numbers are drawn in its size")
-    return Labelled(shape)
+    """Keep the units: random numbers are drawn for each element alone, and those of a removed one go with it."""
+    return Labelled(shape, operands[0].fields)
 
 
 @rule("linalg_vector_norm", "norm")
@@ -457,9 +460,14 @@ def selected(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("slice")
 def sliced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Keep units that vary along a sliced dimension, since its bounds are numbers in the code."""
-    inputs, dim = operands[0], operands[1] if len(operands) > 1 else 0
-    return inputs if shape == inputs.shape else Labelled(shape, ties.whole(inputs, [dim]).fields)
+    """Slice the units of a dimension, such as queries, keys and values of one layer. The trial finds the numbers in the code."""
+    inputs, dim, start, _, step = (*operands, *(0, 0, None, 1)[len(operands) - 1 :])[:5]
+    dim %= len(inputs.shape)
+    length = inputs.shape[dim]
+    first = min(max((start or 0) + (length if (start or 0) < 0 else 0), 0), length)
+    of = slice(first, first + shape[dim] * step, step)
+    cut = (one[(slice(None),) * dim + (of,)] if one.shape[dim] > 1 else one for one in inputs.fields)
+    return Labelled(shape, tuple(map(compressed, cut)))
 
 
 @rule("split", "chunk", "unbind", "split_with_sizes")
@@ -514,20 +522,33 @@ def grouped_product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...])
     "index_copy",
 )
 def indexed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Keep the units of dimensions that tensors of indices do not address."""
+    """Keep the units of dimensions that tensors of indices do not address. Indices that the code states take their units."""
     inputs, at = operands[:2]
     many = isinstance(at, list | tuple)
-    dims = [dim for dim, each in enumerate(at) if each is not None] if many else [at]
+    given = list(at) if many else [None] * (at % len(inputs.shape)) + [operands[2] if len(operands) > 2 else None]
+    dims = [dim for dim, each in enumerate(at) if each is not None] if many else [at % len(inputs.shape)]
+    for each in given:
+        if isinstance(each, Labelled):
+            ties.fix(each, "its elements are positions")
+    stated = given[dims[0]].values if len(dims) == 1 and isinstance(given[dims[0]], Labelled) else None
+    if ties.name in ("index", "index_select") and stated is not None and stated.ndim == 1:
+        dim = dims[0]
+        taken = (one.take(stated, axis=dim) if one.shape[dim] > 1 else one for one in inputs.fields)
+        return Labelled(shape, tuple(map(compressed, taken)))
     kept = ties.whole(inputs, dims)
     shift = len(shape) - len(inputs.shape)
     added = [each for each in operands[2:] if isinstance(each, Labelled) and each.fields]
-    if added:  # values that are written: their last dimensions are the input's
+    if added and ties.name != "index":  # values that are written: their last dimensions are the input's
         result: Labelled = elementwise(ties, (kept, *(each for each in added if len(each.shape) <= len(shape))), shape)
         return result
-    if many and dims != [0]:
+    if not many:
+        return Labelled(shape, tuple(one.reshape((1,) * shift + one.shape) for one in kept.fields))
+    wide = len(shape) - len(inputs.shape) + len(dims)  # dimensions of the indices
+    if wide < 0 or dims != list(range(dims[0], dims[-1] + 1)):
         ties.fix(kept)
         return Labelled(shape)
-    return Labelled(shape, tuple(one.reshape((1,) * shift + one.shape) for one in kept.fields))
+    fields = (one.reshape(*one.shape[: dims[0]], *(1,) * wide, *one.shape[dims[-1] + 1 :]) for one in kept.fields)
+    return Labelled(shape, tuple(fields))
 
 
 @rule("cat", "concat")
@@ -536,14 +557,34 @@ def joined(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
     tensors = [tensor for tensor in operands[0] if tensor.shape != (0,)]
     rank = len(shape)
     dim = (operands[1] if len(operands) > 1 else 0) % rank
-    vary = any(one.shape[dim] > 1 for tensor in tensors for one in tensor.fields)
-    units = [ties.vector_of(tensor, dim) for tensor in tensors] if vary else []
-    fields: list[Field] = [vector(np.concatenate(units), dim, rank)] if vary else []
+    tensors = [Labelled(tensor.shape, tuple(_live(ties, tensor))) for tensor in tensors]
+    along = [[one for one in tensor.fields if one.shape[dim] > 1] for tensor in tensors]
+    fields: list[Field] = []
+    used: list[int] = []
+    if any(along) and all(len(each) <= 1 for each in along):  # elements of heads stay apart
+        wide = np.max([one.shape for each in along for one in each], axis=0)
+        parts = []
+        for tensor, each in zip(tensors, along, strict=True):
+            inside = [one for one in tensor.fields if one.size > 1 and all(one.shape[d] in (1, wide[d]) for d in range(rank))]
+            part = (each or inside or [np.zeros((1,) * rank, np.int64)])[0]
+            used.append(id(part))
+            parts.append(np.broadcast_to(part, (*wide[:dim], tensor.shape[dim], *wide[dim + 1 :])))
+        fields = [np.concatenate(parts, dim)]
+    elif any(along):
+        fields = [vector(np.concatenate([ties.vector_of(tensor, dim) for tensor in tensors]), dim, rank)]
     for tensor in tensors:
         for one in tensor.fields:
-            if one.shape[dim] == 1:
+            if one.shape[dim] == 1 and id(one) not in used:
                 _merge(ties, fields, one)
     return Labelled(shape, tuple(fields))
+
+
+def _live(ties: Ties, tensor: Labelled) -> Iterator[Field]:
+    """Yield the fields that have removable units, each with size 1 along dimensions whose units are tied."""
+    for one in tensor.fields:
+        roots = ties.forest.roots(one)
+        if roots.any():
+            yield compressed(roots)
 
 
 @rule("embedding")

@@ -82,12 +82,14 @@ def _gated(ties: Ties, kind: str, entering: Ints, weights: Sequence[Any]) -> Int
 
 
 def _begin(ties: Ties, state: Labelled | None, units: Ints) -> None:
-    """Tie a given state to the layers (layers, units) that continue from it. With None, layers start from zeros."""
+    """Tie a given state to the layers (layers, units) that continue from it. With None, layers start from zeros; a state
+    without units is the caller's (``given_state.NarrowStates``).
+    """
     if state is None:
         return
-    if not state.fields:
-        ties.forest.fix(units, "a state that is given has a fixed size")
-    elif state.layers:
+    if not state.fields:  # the caller's, which the smaller network narrows
+        return
+    if state.layers:
         ties.tie(state.fields[0].reshape(len(units), -1), units)
     else:  # one tensor holds all layers, so they keep one width
         ties.tie(ties.vector_of(state, -1), units)

@@ -11,15 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.overrides import TorchFunctionMode
 
 from paceline.errors import UserError
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.given_state import narrows_states
 from paceline.slimming.structures.kernels import fit_window
 from paceline.slimming.structures.narrow_attention import NarrowAttention
 from paceline.slimming.structures.recurrent_stack import stacked
 from paceline.slimming.structures.replacements import replaced
 from paceline.slimming.structures.structures import Structures
 
+DRAWS = (torch.randn_like, torch.rand_like, torch.randn, torch.rand)
+"""Functions that draw each element alone."""
 BYTES = 4
 """Bytes of a weight in fp32."""
 
@@ -31,6 +36,8 @@ def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -
     with torch.no_grad():
         for structure in structures.every:
             for part in structure.slices if structure.number in removed else ():
+                if (part.parameter, part.dim) in structures.directions:
+                    continue
                 tensor = tensors[part.parameter]
                 tensor.index_fill_(part.dim, torch.tensor(part.indices, device=tensor.device), 0)
     return same
@@ -77,13 +84,26 @@ def _refit(small: nn.Module, plan: SlimPlan) -> None:
             continue
         for name, dims in tensors.items():
             _select(module, name, dims, done)
+        if isinstance(module, nn.RNNCellBase) and (units := tensors.get("weight_hh", {}).get(1)) is not None:
+            states = 1 + isinstance(module, nn.LSTMCell)
+            narrows_states(module, [module.hidden_size] * states, [[units]] * states)
         _sizes(module)
+        if isinstance(module, parametrize.ParametrizationList):
+            _sizes(small.get_submodule(path.rpartition(".parametrizations.")[0]))
     for path, count in plan.heads.items():
         _count_heads(small, path, *count)
     modules = dict(small.named_modules())
     for path, numbers in plan.numbers.items():
         for attribute, value in numbers.items() if path in modules else ():
-            setattr(modules[path], attribute, value)
+            _set_number(modules[path], attribute, value)
+
+
+def _set_number(module: nn.Module, attribute: str, value: int) -> None:
+    """Set an attribute of a module, or of its own copy of the settings that modules share."""
+    settings, _, name = attribute.rpartition(".")
+    if settings:
+        setattr(module, settings, copy.copy(getattr(module, settings)))
+    setattr(getattr(module, settings) if settings else module, name, value)
 
 
 def _of_attention(by_module: Mapping[str, Mapping[str, Mapping[int, Tensor]]], path: str) -> tuple[Any, ...]:
@@ -175,7 +195,20 @@ def differs(one: nn.Module, other: nn.Module, inputs: tuple[Any, ...]) -> float:
 def _outputs(module: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
     """Return the tensors of the outputs, with the same random numbers in every call."""
     torch.manual_seed(0)
-    return list(tensors_in(module.eval()(*inputs)))
+    with _EqualDraws():
+        return list(tensors_in(module.eval()(*inputs)))
+
+
+class _EqualDraws(TorchFunctionMode):
+    """Random tensors whose elements are all equal: a smaller one then has the numbers of the elements that stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = torch.Generator().manual_seed(0)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result.fill_(0.5 + float(torch.rand((), generator=self._numbers))) if func in DRAWS else result
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

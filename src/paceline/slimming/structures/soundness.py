@@ -9,7 +9,7 @@ width, such as ``split_size``, changed alike. If it fails still, it stays whole,
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from paceline.errors import UserError, shorten
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import differs, load, masked
-from paceline.slimming.structures.structures import RemovableStructure, Structures, WidthNumber
+from paceline.slimming.structures.structures import PART, RemovableStructure, Structures, WidthNumber
 
 MOST_APART = 1e-3
 """Tolerance relative to the largest output: the rounding of single precision over many layers."""
@@ -44,16 +44,44 @@ def sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Struc
 def _sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
     trial = _Trial(found, model, inputs)
     layers = found.layers()
-    good = _passing(list(layers), lambda names: trial.why_not([layers[name] for name in names]))
-    bad = {name: why for name, why in good.items() if why}
-    for name in [name for name in bad if trial.fits(name, layers[name], [layers[each] for each in layers if each not in bad])]:
-        del bad[name]
+    bad = _failing(trial, layers, [])
+    if parts := _parts({name: layers[name] for name in bad}):
+        renamed = {each.number: each for every in parts.values() for each in every}
+        found.every = tuple(renamed.get(each.number, each) for each in found.every)
+        layers = found.layers()
+        bad = {name: why for name, why in bad.items() if name in layers}
+        bad |= _failing(trial, parts, [every for name, every in layers.items() if name not in {*bad, *parts}])
     for name, why in bad.items():
         found.kept.setdefault(name.rpartition(".")[0] or name, why)
     left = found.only(each for name, every in layers.items() if name not in bad for each in every)
     branches = {branch.name: branch for branch in left.branches}
     gone = _passing(list(branches), lambda names: trial.without(set().union(*(branches[name].numbers for name in names))))
     return replace(left, branches=tuple(branch for name, branch in branches.items() if not gone[name]))
+
+
+def _failing(
+    trial: _Trial, layers: Mapping[str, Sequence[RemovableStructure]], passed: Sequence[Sequence[RemovableStructure]]
+) -> dict[str, str]:
+    """Return the reasons of layers that cannot lose structures even with other numbers, next to those that passed before."""
+    good = _passing(list(layers), lambda names: trial.why_not([*passed, *(layers[name] for name in names)]))
+    bad = {name: why for name, why in good.items() if why}
+    for name in [*bad]:
+        if trial.fits(name, layers[name], [*passed, *(layers[each] for each in layers if each not in bad)]):
+            del bad[name]
+    return bad
+
+
+def _parts(layers: Mapping[str, Sequence[RemovableStructure]]) -> dict[str, list[RemovableStructure]]:
+    """Return the parts of layers whose outputs go different ways, such as a step and two states, as layers of their own."""
+    found: dict[str, list[RemovableStructure]] = {}
+    for layer, every in layers.items():
+        ways: dict[frozenset[tuple[str, int]], list[RemovableStructure]] = {}
+        for each in every:
+            ways.setdefault(frozenset((part.parameter, part.dim) for part in each.slices), []).append(each)
+        for number, part in enumerate(ways.values(), 1) if len(ways) > 1 else ():
+            name = f"{layer}{PART}{number})"
+            found[name] = [replace(each, layer=name) for each in part]
+    return found
 
 
 def _passing(names: Sequence[str], why_not: Callable[[Sequence[str]], str]) -> Mapping[str, str]:
@@ -76,6 +104,8 @@ def _passing(names: Sequence[str], why_not: Callable[[Sequence[str]], str]) -> M
     return found
 
 
+SETTINGS = ("config", "cfg", "args", "hparams")
+"""Attributes that may hold a module's settings; a module with another number in them gets its own copy."""
 MOST_TRIALS = 40
 """Combinations of numbers that are tried for a layer."""
 
@@ -158,10 +188,19 @@ def _width_numbers(model: nn.Module, every: Sequence[RemovableStructure]) -> lis
     found = [
         WidthNumber(path, name, value)
         for path in paths
-        for name, value in vars(model.get_submodule(path) if path else model).items()
-        if type(value) is int and 1 < value <= max(sizes) and value % len(every) == 0
+        for name, value in _numbers_of(model.get_submodule(path) if path else model)
+        if 1 < value <= max(sizes) and value % len(every) == 0
     ]
-    return sorted(found, key=lambda each: 0 if each.value in sizes else 1 if each.value in parts else 2)
+    return sorted(found, key=lambda each: ("." in each.attribute, each.value not in sizes, each.value not in parts))
+
+
+def _numbers_of(module: nn.Module) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers among the attributes of a module and of its settings, such as ``config.num_attention_heads``."""
+    for name, value in vars(module).items():
+        if type(value) is int:
+            yield name, value
+        elif name in SETTINGS and hasattr(value, "__dict__"):
+            yield from ((f"{name}.{key}", number) for key, number in vars(value).items() if type(number) is int)
 
 
 def _like(names: Sequence[tuple[str, str]], depth: str, may: Sequence[WidthNumber]) -> tuple[WidthNumber, ...]:

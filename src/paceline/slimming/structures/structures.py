@@ -19,6 +19,8 @@ from paceline.array_types import Ints
 TIED = "tied to what has a fixed size"
 """Reason why a unit stays that is tied to no structure, such as a channel of the network's input."""
 OUTPUT = "the output of the network"
+PART = " (part "
+"""Beginning of the name of a part of a layer, after the layer's own."""
 
 
 class Units:
@@ -99,11 +101,13 @@ class Labelled:
     Attributes:
         layers: layers of the recurrent module whose last state it is; 0 for other tensors. A state may leave the network, since
             the caller only passes it back. With several layers it becomes a list, so the network may only take single entries.
+        values: whole numbers that the code states, such as positions; None for other tensors.
     """
 
     shape: tuple[int, ...]
     fields: tuple[Field, ...] = ()
     layers: int = 0
+    values: Ints | None = None
 
 
 def compressed(units: Ints) -> Field:
@@ -144,6 +148,12 @@ class RemovableStructure:
     layer: str
     slices: tuple[ParameterSlice, ...]
     nested: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Number of indices of the parameter that the layer is named by."""
+        name = self.layer.partition(PART)[0]
+        return max((len(part.indices) for part in self.slices if part.parameter == name), default=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +228,8 @@ class Structures:
         kernels: dimensions of weights that lose pairs from the outside in, and the names of these layers.
         numbers: by layer, the numbers in the code that shrink with it.
         constants: the first unit of constants that the code creates; those of parameters come before.
+        directions: dimensions of weights whose rows are divided by their lengths. A row of zeros has no direction, so rows are
+            removed but never set to zero: their lengths are.
     """
 
     forest: Units
@@ -232,6 +244,7 @@ class Structures:
     kernels: Mapping[tuple[str, int], str] = field(default_factory=dict)
     numbers: dict[str, tuple[WidthNumber, ...]] = field(default_factory=dict)
     constants: int = 0
+    directions: set[tuple[str, int]] = field(default_factory=set)
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:
         """Return the branches without remaining structures."""

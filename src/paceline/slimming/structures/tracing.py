@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,10 @@ CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_con
 """Operations that only check a tensor."""
 SIZELESS = ("linear", "index", "index_add", "index_add_", *ELEMENTWISE)
 """Operations whose rules hold for dimensions whose size depends on data, such as the tokens of an expert."""
-CREATED = ("zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full")
-"""Operations that create a constant."""
+CREATED = ("zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "randn", "rand")
+"""Operations that create a constant, or elements that are drawn one by one."""
+COPIES = ("lift_fresh_copy", "lift_fresh", "detach", "detach_", "clone", "alias", "to", "_to_copy")
+"""Operations that return their operand."""
 LAYERS = (
     *(nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention),
     *(nn.Embedding, nn.EmbeddingBag),
@@ -138,9 +141,11 @@ def _walk(program: torch.export.ExportedProgram, names: Mapping[str, str], found
     fusing: dict[fx.Node, str] = {}
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            values[node] = _held(found, names[node.name]) if node.name in names else _plain(node)
+            values[node] = _held(found, names[node.name]) if node.name in names else _given(node, program)
         elif node.op == "call_function":
             values[node] = _called(node, values, ties, found)
+            if _name(node) == "_weight_norm":
+                found.directions |= {(names.get(str(node.args[0]), ""), *(node.args[2:] or (0,)))}  # type: ignore[arg-type]
             if operation := _operation(node, names):
                 found.operations.append(operation)
                 if operation.kind != "conv_transpose2d":  # which no runtime fuses with a later operation
@@ -167,6 +172,15 @@ def _created(found: Structures, shape: tuple[int, ...]) -> Labelled:
     """Label a constant with units of its own: its elements are equal, so that any may be removed with what it is joined to."""
     wide = [dim for dim, size in enumerate(shape) if size > 1]
     return Labelled(shape, tuple(vector(found.forest.new(shape[dim]), dim, len(shape)) for dim in wide))
+
+
+def _given(node: fx.Node, program: torch.export.ExportedProgram) -> Any:
+    """Label an input, or a constant of the code; whole numbers keep their values."""
+    plain = _plain(node)
+    constant = program.constants.get(program.graph_signature.inputs_to_lifted_tensor_constants.get(node.name, ""))
+    if isinstance(constant, Tensor) and not (constant.is_floating_point() or constant.is_complex()):
+        return replace(plain, values=constant.detach().cpu().numpy().astype(np.int64))
+    return plain
 
 
 def _plain(node: fx.Node) -> Any:
@@ -202,7 +216,7 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     if name in CREATED and shape is not None:
         return _created(found, shape)
     if not any(each.fields for each in tensors):
-        return _plain(node)
+        return tensors[0] if name in COPIES and tensors else _plain(node)
     unsized = name not in SIZELESS and any(_is_unsized(each) for each in (node, *node.all_input_nodes))
     if name in RULES and shape is not None and not unsized:
         return RULES[name](ties, operands, shape)

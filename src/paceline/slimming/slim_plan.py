@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from paceline.errors import UserError, shorten
+from paceline.slimming.structures.given_tensors import NarrowInput
 from paceline.slimming.structures.structures import Structures
 
 VERSION = 1
@@ -28,6 +29,7 @@ class SlimPlan:
         replacements: after the removal, other modules by path, empty for the whole network: ``kind`` and its settings
             (``replacements.replaced``).
         numbers: widths that the code of a module holds as numbers: by module and attribute, the new value.
+        inputs: by module and argument, what stays of a whole tensor that it is given.
     """
 
     kept: Mapping[tuple[str, int], tuple[int, ...]]
@@ -35,6 +37,7 @@ class SlimPlan:
     shapes: Mapping[str, tuple[int, ...]]
     replacements: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    inputs: Mapping[str, Mapping[str, NarrowInput]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, structures: Structures, removed: Collection[int]) -> SlimPlan:
@@ -59,7 +62,8 @@ class SlimPlan:
             raise UserError(f"nothing would be left of {empty}", "keep at least one structure of each layer")
         branches = {each.name: {"last": each.last, "norm": each.norm, "hollow": list(each.hollow)} for each in emptied}
         replacements = {"": {"kind": "without_branches", "branches": branches}} if branches else {}
-        return cls(kept, _heads(structures, removed), shapes, replacements, _numbers(structures, removed))
+        numbers, inputs = _numbers(structures, removed), _inputs(structures, removed)
+        return cls(kept, _heads(structures, removed), shapes, replacements, numbers, inputs)
 
     def removed(self, structures: Structures) -> set[int]:
         """Return the numbers of the structures that the plan removes; inverts ``of``.
@@ -97,6 +101,8 @@ class SlimPlan:
         data: dict[str, Any] = {"version": VERSION, "kept": by_name, "heads": self.heads, "shapes": self.shapes}
         data["replacements"] = {path: dict(each) for path, each in self.replacements.items()}
         data["numbers"] = {path: dict(each) for path, each in self.numbers.items()}
+        if self.inputs:
+            data["inputs"] = {path: {name: asdict(one) for name, one in each.items()} for path, each in self.inputs.items()}
         file, draft = Path(path), Path(f"{path}.draft")
         try:
             draft.write_text(json.dumps(data), encoding="utf-8")
@@ -118,7 +124,8 @@ class SlimPlan:
             shapes = {name: tuple(map(int, shape)) for name, shape in data["shapes"].items()}
             replacements = {path: dict(each) for path, each in data["replacements"].items()}
             numbers = {path: {n: int(v) for n, v in each.items()} for path, each in data.get("numbers", {}).items()}
-            return cls(kept, heads, shapes, replacements, numbers)
+            inputs = {path: {n: _input(one) for n, one in each.items()} for path, each in data.get("inputs", {}).items()}
+            return cls(kept, heads, shapes, replacements, numbers, inputs)
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -150,6 +157,19 @@ def _numbers(structures: Structures, removed: Collection[int]) -> dict[str, dict
         for number in structures.numbers.get(layer, ()) if left < len(every) else ():
             found[number.module][number.attribute] = number.value * left // len(every)
     return dict(found)
+
+
+def _inputs(structures: Structures, removed: Collection[int]) -> dict[str, dict[str, NarrowInput]]:
+    found: dict[str, dict[str, NarrowInput]] = defaultdict(dict)
+    for (path, name), (dim, units) in structures.entering.items():
+        stay = [index for index, root in enumerate(structures.forest.roots(units).tolist()) if root not in removed]
+        if len(stay) < len(units):
+            found[path][name] = NarrowInput(dim, len(units), tuple(stay))
+    return dict(found)
+
+
+def _input(data: Mapping[str, Any]) -> NarrowInput:
+    return NarrowInput(int(data["dim"]), int(data["whole"]), tuple(map(int, data["stay"])))
 
 
 def _text(shape: tuple[int, ...] | None) -> str:

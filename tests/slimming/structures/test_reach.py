@@ -147,7 +147,7 @@ class Routed(nn.Module):
     ("make", "shape", "expected"),
     [
         (Normed, (1, 3, 6, 6), {"first.weight": 4, "second.weight": 3}),
-        (Drawn, (2, 6), {"into.weight": 10, "out.weight": 10}),
+        (Drawn, (2, 6), {"into.weight": 10, "mean.weight": 3, "out.weight": 10}),
         (Cell, (1, 2, 2, 4, 4), {"gates.weight": 6}),
         (Routed, (5, 4), {"into.weight": 6, "experts.0.0.weight": 10, "experts.1.0.weight": 10}),
     ],

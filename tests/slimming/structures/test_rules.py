@@ -102,32 +102,17 @@ def test_a_grouped_deconvolution_stays_whole() -> None:
     assert fixed(forest, np.concatenate([channels, into, out, own])).all()
 
 
-@pytest.mark.parametrize("name", ["layer_norm", "softmax", "slice", "mean"])
-def test_what_is_averaged_over_or_cut_stays(name: str) -> None:
+@pytest.mark.parametrize("name", ["layer_norm", "softmax", "mean", "std"])
+def test_what_is_averaged_over_stays(name: str) -> None:
     forest = Units()
     ties = Ties(forest)
     ties.name = name
     x, (rows, columns) = tensor(forest, 2, 4)
-    operands = {"layer_norm": [x, [4]], "softmax": [x, -1], "slice": [x, 1, 0, 2], "mean": [x, [-1]]}[name]
-    shape = {"slice": (2, 2), "mean": (2,)}.get(name, (2, 4))
+    operands = {"layer_norm": [x, [4]], "softmax": [x, -1], "mean": [x, [-1]], "std": [x, [1]]}[name]
+    shape = {"mean": (2,), "std": (2, 4)}.get(name, (2, 4))
     left = RULES[name](ties, operands, shape)
     assert fixed(forest, columns).all() and not fixed(forest, rows).any()
     assert along(left, 0).tolist() == rows.tolist()
-
-
-def test_parts_of_one_size_stay_equal_and_are_joined_in_order() -> None:
-    forest = Units()
-    ties = Ties(forest)
-    ties.name = "chunk"
-    x, (units,) = tensor(forest, 6)
-    first, second = RULES["chunk"](ties, [x, 2], (3,))
-    assert tied(forest, units[:3], units[3:])
-    joined = RULES["cat"](ties, [[second, first]], (6,))
-    assert along(joined, 0).tolist() == [*units[3:].tolist(), *units[:3].tolist()]
-    ties.name = "split_with_sizes"
-    y, (others,) = tensor(forest, 5)
-    left, right = RULES["split_with_sizes"](ties, [y, [2, 3]], (2,))
-    assert [*along(left, 0), *along(right, 0)] == others.tolist()
 
 
 def test_a_product_ties_what_it_sums_over() -> None:

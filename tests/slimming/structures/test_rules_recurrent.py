@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paceline.errors import UserError
 from paceline.slimming.export.onnx_export import difference, to_onnx
 from paceline.slimming.methods.group_lasso import GroupLasso
 from paceline.slimming.structures.recurrent_stack import RecurrentStack
@@ -203,18 +202,24 @@ def test_a_recurrent_highway_network_computes_its_equations() -> None:
     assert torch.allclose(layer(x[:, 2:], layer(x[:, :2])[:, -1]), layer(x)[:, 2:])
 
 
-def test_a_state_of_a_fixed_size_keeps_its_layers() -> None:
+def test_a_whole_state_of_the_caller_is_narrowed_and_a_narrow_one_is_taken_back() -> None:
     class Given(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layers, self.next, self.output = nn.LSTM(5, 6, 2), nn.GRU(6, 6), nn.Linear(6, 3)
+            self.layers, self.output = nn.LSTM(5, 6, 2), nn.Linear(6, 3)
 
-        def forward(self, x: Tensor, states: tuple[Tensor, Tensor]) -> Tensor:
-            result: Tensor = self.output(self.next(self.layers(x, states)[0], None)[0])
-            return result
+        def forward(self, x: Tensor, states: tuple[Tensor, Tensor]) -> tuple[Tensor, Any]:
+            y, after = self.layers(x, states)
+            return self.output(y), after
 
-    states = (torch.zeros(2, 4, 6), torch.zeros(2, 4, 6))
-    assert list(structures_of(Given(), (torch.randn(3, 4, 5), states)).layers()) == ["next.weight_ih_l0"]
+    model, x = unlike(Given()), torch.randn(4, 2, 5)
+    states = (torch.randn(2, 2, 6), torch.randn(2, 2, 6))
+    found = structures_of(model, (x, states))
+    assert list(found.layers()) == ["layers.weight_ih_l0", "layers.weight_ih_l1"]
+    small = shrunk(model, found, spread(found))
+    whole, (first, after) = small(x, states)[0], small(x[:2], states)
+    assert differs(masked(model, found, spread(found)), small, (x, states)) < 1e-5
+    assert torch.allclose(torch.cat([first, small(x[2:], after)[0]]), whole, atol=1e-6)
 
 
 def test_states_of_several_layers_that_are_taken_as_one_tensor_stay_and_are_named() -> None:
@@ -231,7 +236,7 @@ def test_states_of_several_layers_that_are_taken_as_one_tensor_stay_and_are_name
     assert not found.every and found.kept == {"mean": "mean takes the states of several layers as one tensor"}
 
 
-def test_packed_sequences_are_kept_or_refused() -> None:
+def test_packed_sequences_lose_units() -> None:
     class Packed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -243,8 +248,8 @@ def test_packed_sequences_are_kept_or_refused() -> None:
             result: Tensor = self.output(self.middle(y))
             return result
 
-    with pytest.raises(UserError, match=r"(?s)Packed cannot be traced: .*packed sequences"):
-        structures_of(Packed(), (steps()[0].float(), torch.tensor([4, 3])))
+    found = structures_of(Packed(), (steps()[0].float(), torch.tensor([4, 3])))
+    assert list(found.layers()) == ["layer.weight_ih_l0", "middle.weight"]
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])

@@ -19,6 +19,10 @@ class _Sizes(tuple[int, ...]):
 
     device = torch.device("cpu")
 
+    def size(self, _: int) -> int:
+        """Return the number of steps."""
+        return len(self)
+
 
 class _Functions:
     """Functions of PyTorch whose packed sequences are padded ones, flattened step by step."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from paceline.slimming.structures.given_state import narrows_states
+from paceline.slimming.structures.given_tensors import narrows_states
 
 Dims = Mapping[str, Mapping[int, Tensor]]
 """Remaining indices, by parameter and dimension."""

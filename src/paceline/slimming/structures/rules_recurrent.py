@@ -83,7 +83,7 @@ def _gated(ties: Ties, kind: str, entering: Ints, weights: Sequence[Any]) -> Int
 
 def _begin(ties: Ties, state: Labelled | None, units: Ints) -> None:
     """Tie a given state to the layers (layers, units) that continue from it. With None, layers start from zeros; a state
-    without units is the caller's (``given_state.NarrowStates``).
+    without units is the caller's (``given_tensors.NarrowStates``).
     """
     if state is None:
         return

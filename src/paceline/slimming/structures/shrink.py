@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from paceline.errors import UserError
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.structures.given_state import narrows_states
+from paceline.slimming.structures.given_tensors import NarrowInputs, narrows_states
 from paceline.slimming.structures.kernels import fit_window
 from paceline.slimming.structures.narrow_attention import NarrowAttention
 from paceline.slimming.structures.recurrent_stack import stacked
@@ -59,6 +59,7 @@ def load(plan: SlimPlan, model: nn.Module) -> nn.Module:
     small = copy.deepcopy(model)
     _refit(small, plan)
     small = replaced(small, plan.replacements)
+    small.train(model.training)  # modules clear what they computed from the whole weights
     modes = {name: module.training for name, module in model.named_modules()}
     for name, module in small.named_modules():
         module.training = modes.get(name, model.training)
@@ -96,10 +97,12 @@ def _refit(small: nn.Module, plan: SlimPlan) -> None:
     for path, numbers in plan.numbers.items():
         for attribute, value in numbers.items() if path in modules else ():
             _set_number(modules[path], attribute, value)
+    for path, inputs in plan.inputs.items():
+        modules[path].register_forward_pre_hook(NarrowInputs(inputs), with_kwargs=True)
 
 
 def _set_number(module: nn.Module, attribute: str, value: int) -> None:
-    """Set an attribute of a module, or of its own copy of the settings that modules share."""
+    """Set an attribute of a module, or of a new copy of the settings that modules share."""
     settings, _, name = attribute.rpartition(".")
     if settings:
         setattr(module, settings, copy.copy(getattr(module, settings)))

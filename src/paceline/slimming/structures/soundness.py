@@ -72,7 +72,7 @@ def _failing(
 
 
 def _parts(layers: Mapping[str, Sequence[RemovableStructure]]) -> dict[str, list[RemovableStructure]]:
-    """Return the parts of layers whose outputs go different ways, such as a step and two states, as layers of their own."""
+    """Return the parts of layers whose outputs go different ways, such as a step and two states, as separate layers."""
     found: dict[str, list[RemovableStructure]] = {}
     for layer, every in layers.items():
         ways: dict[frozenset[tuple[str, int]], list[RemovableStructure]] = {}

@@ -230,6 +230,8 @@ class Structures:
         constants: the first unit of constants that the code creates; those of parameters come before.
         directions: dimensions of weights whose rows are divided by their lengths. A row of zeros has no direction, so rows are
             removed but never set to zero: their lengths are.
+        entering: dimension and units of tensors that a module is given and that depend on no weight, such as a bias for each
+            head, by module and argument.
     """
 
     forest: Units
@@ -245,6 +247,7 @@ class Structures:
     numbers: dict[str, tuple[WidthNumber, ...]] = field(default_factory=dict)
     constants: int = 0
     directions: set[tuple[str, int]] = field(default_factory=set)
+    entering: dict[tuple[str, str], tuple[int, Ints]] = field(default_factory=dict)
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:
         """Return the branches without remaining structures."""

@@ -12,8 +12,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from paceline.array_types import Ints
+from paceline.slimming.structures import rules_indexing  # noqa: F401  registers its rules
 from paceline.slimming.structures.branches import Graph, branches_of
+from paceline.slimming.structures.eval_mode import eval_mode
 from paceline.slimming.structures.exported_graph import OPAQUE, exported_graph
+from paceline.slimming.structures.given_tensors import arguments
 from paceline.slimming.structures.kernels import NAMES, removable_pairs
 from paceline.slimming.structures.rules import ELEMENTWISE, RULES, Ties
 from paceline.slimming.structures.rules_recurrent import RECURRENT
@@ -75,7 +78,7 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
             alike[id(tensor)] = tuple(_units(forest, tuple(tensor.shape), pairs.get(name, ())))
         units[name] = alike[id(tensor)]
     found = Structures(forest, units, kernels=dict(_kernels(pairs)), constants=len(forest))
-    _walk(program, names, found)
+    _match_arguments(_walk(program, names, found), found, model, inputs)
     found.kept.update(exported.opaque)
     for name, parameter in model.named_parameters():
         for of in units[name] if not parameter.requires_grad else ():
@@ -130,20 +133,34 @@ def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator
         yield path or type(model).__name__, tuple(each for name in own for each in units[name][which])
 
 
-def _walk(program: torch.export.ExportedProgram, names: Mapping[str, str], found: Structures) -> None:
+def _walk(
+    program: torch.export.ExportedProgram, names: Mapping[str, str], found: Structures
+) -> dict[tuple[str, fx.Node], Labelled]:
     """Tie units.
 
     Args:
         names: names of parameters and buffers, by those of their nodes.
+
+    Returns:
+        Tensors of ``_enters``, by the module that takes them.
     """
     ties = Ties(found.forest)
     values: dict[fx.Node, Any] = {}
     fusing: dict[fx.Node, str] = {}
+    entering: dict[tuple[str, fx.Node], Labelled] = {}
+    constant = _constants(program, names)
     for node in program.graph.nodes:
         if node.op == "placeholder":
             values[node] = _held(found, names[node.name]) if node.name in names else _given(node, program)
         elif node.op == "call_function":
-            values[node] = _called(node, values, ties, found)
+            place = _place(node)
+            own: dict[fx.Node, Any] = {}
+            for each in node.all_input_nodes if "." in place else ():
+                if each in constant and _enters(each, place):
+                    if (place, each) not in entering:
+                        entering[place, each] = _created(found, _shape(each) or (), last=-2)
+                    own[each] = entering[place, each]
+            values[node] = _called(node, {**values, **own} if own else values, ties, found)
             if _name(node) == "_weight_norm":
                 found.directions |= {(names.get(str(node.args[0]), ""), *(node.args[2:] or (0,)))}  # type: ignore[arg-type]
             if operation := _operation(node, names):
@@ -158,6 +175,47 @@ def _walk(program: torch.export.ExportedProgram, names: Mapping[str, str], found
             for each in _tensors(_resolve(node.args, values)):
                 if not each.layers:
                     ties.fix(each, OUTPUT)
+    return entering
+
+
+def _constants(program: torch.export.ExportedProgram, names: Mapping[str, str]) -> set[fx.Node]:
+    """Return the operations that depend on no parameter or buffer, and on no input but whole numbers."""
+    found: set[fx.Node] = set()
+    whole: set[fx.Node] = set()
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder":
+            if node.name not in names and not (isinstance(value, Tensor) and value.is_floating_point()):
+                whole.add(node)
+        elif node.op == "call_function" and all(each in found or each in whole for each in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _enters(node: fx.Node, place: str) -> bool:
+    """Return whether a floating tensor comes from outside of a module, and may have an entry for each head."""
+    value = node.meta.get("val")
+    made = _place(node)
+    outside = made != place and not made.startswith(f"{place}.")
+    wide = isinstance(value, Tensor) and value.is_floating_point() and any(size != 1 for size in value.shape[:-2])
+    return outside and wide and not _is_unsized(node)
+
+
+def _match_arguments(
+    entering: Mapping[tuple[str, fx.Node], Labelled], found: Structures, model: nn.Module, inputs: tuple[Any, ...]
+) -> None:
+    """Find the arguments that tensors of ``_enters`` are (``Structures.entering``); others stay whole."""
+    live = {key: each for key, each in entering.items() if any(found.forest.roots(one).any() for one in each.fields)}
+    with eval_mode(model):
+        given = arguments(model, inputs, list(dict.fromkeys(place for place, _ in live))) if live else {}
+    for (place, _), each in live.items():
+        named = [name for name, shape in given.get(place, {}).items() if shape == each.shape]
+        if len(named) == len(each.fields) == 1:
+            dim = next(dim for dim, size in enumerate(each.fields[0].shape) if size > 1)
+            found.entering[place, named[0]] = dim, each.fields[0].ravel()
+        else:
+            for one in each.fields:
+                found.forest.fix(one, "it is given as one of several tensors of a shape")
 
 
 def _held(found: Structures, name: str) -> Labelled:
@@ -168,9 +226,13 @@ def _held(found: Structures, name: str) -> Labelled:
     return Labelled(shape, tuple(vector(units[dim], dim, len(shape)) for dim in tied))
 
 
-def _created(found: Structures, shape: tuple[int, ...]) -> Labelled:
-    """Label a constant with units of its own: its elements are equal, so that any may be removed with what it is joined to."""
-    wide = [dim for dim, size in enumerate(shape) if size > 1]
+def _created(found: Structures, shape: tuple[int, ...], last: int | None = None) -> Labelled:
+    """Label a constant with new units: its elements are equal, so that any may be removed with what it is joined to.
+
+    Args:
+        last: end of the dimensions that are labelled.
+    """
+    wide = [dim for dim, size in enumerate(shape[:last]) if size > 1]
     return Labelled(shape, tuple(vector(found.forest.new(shape[dim]), dim, len(shape)) for dim in wide))
 
 
@@ -208,7 +270,7 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     tensors = _tensors([*operands, *_resolve(list(node.kwargs.values()), values)])
     if name in RECURRENT:
         operands[1] = _resolve(_without_own_zeros(node.args[1], _place(node)), values)
-    elif name != "select":
+    elif name != "select" and not _reorders(node):
         for each in tensors:
             if each.layers > 1:
                 found.kept[_place(node)] = why = f"{name} takes the states of several layers as one tensor"
@@ -227,6 +289,13 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     for each in tensors:
         ties.fix(each, why)
     return _plain(node)
+
+
+def _reorders(node: fx.Node) -> bool:
+    """Return whether a recurrent module reorders the samples of its last state, as for packed sequences."""
+    state = node.args[0]
+    inside = isinstance(state, fx.Node) and state.target is operator.getitem and _place(state) == _place(node)
+    return inside and _name(node) == "index_select" and node.args[1] == 1
 
 
 def _name(node: fx.Node) -> str:

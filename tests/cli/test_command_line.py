@@ -31,10 +31,10 @@ TRAIN = (
     " --branches --branch-epochs --tolerance" + EXCHANGE
 )
 SLIM = (
-    "MODEL --method --target --int8 --budget --threads --predict --device --path-epochs --tune-epochs --distill --data"
-    " --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup --decay"
-    " --scale-from --scaling --global-batch --epochs --seed --out --report --timeout --start --memory-format --layout"
-    + EXCHANGE
+    "MODEL --method --target --int8 --budget --threads --text --context --prompt --predict --device --path-epochs"
+    " --tune-epochs --distill --data --workers --compression --exchange --option --optimizer --variant --momentum"
+    " --weight-decay --lr --warmup --decay --scale-from --scaling --global-batch --epochs --seed --out --report --timeout"
+    " --start --memory-format --layout" + EXCHANGE
 )
 PREDICT = (
     "--round-deadline --max-age"

@@ -36,6 +36,7 @@ ORDER = (
     "memory_snapshot",
     "trust_history",
     "slim_record",
+    "language_record",
     "rundir",
     "calibration",
     "prediction",

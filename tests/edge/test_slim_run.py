@@ -52,6 +52,7 @@ def run_of(out: Path, **changes: Any) -> SlimRun:
         ),
         ({"path_epochs": -1}, "-1 epochs"),
         ({"threads": 0}, "0 threads"),
+        ({"budget": Budget.parse("decode=2x")}, "decode=2x for lenet5, which is no folder of a language model"),
         ({"method": "force"}, "force cannot aim at size=200kB"),
         ({"method": "compact"}, "`path_epochs` for compact, which has no path"),
         ({"method": "sparse", "budget": Budget("accuracy", 1.0)}, "sparse cannot aim at accuracy=-1pt"),

@@ -124,7 +124,12 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_a_tensor_is_an_example_and_nonsense_is_refused() -> None:
     assert Slim(network(), torch.randn(1, 1, 8, 8), budget="size=12kB").inputs[0].shape == (1, 1, 8, 8)
-    for given, says in (({"threads": 0}, "0 threads"), ({"budget": "accuracy=-1pt"}, "accuracy=-1pt needs the data")):
+    for given, says in (
+        ({"threads": 0}, "0 threads"),
+        ({"budget": "accuracy=-1pt"}, "accuracy=-1pt needs the data"),
+        ({"budget": "decode=2x", "method": "force"}, "decode=2x with force"),
+        ({"budget": "decode=2x", "context": 0}, "0 tokens of context"),
+    ):
         with pytest.raises(UserError, match=says):
             Slim(network(), **given)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="the model is of type function"):

@@ -83,6 +83,9 @@ class SlimRun:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise unknown("method", self.method, METHODS)
+        if self.budget.phase:
+            what = f"{self.budget} for {self.training.model}, which is no folder of a language model"
+            raise UserError(what, "give latency or speedup, or a folder in Hugging Face's format with --text")
         if isinstance(METHODS[self.method], Replace) and self.budget.kind not in LATENCIES:
             raise UserError(f"{self.method} cannot aim at {self.budget}", "give latency=5ms or speedup=2x")
         target_for(self.target, self.method, self.budget).check_installed()

@@ -17,14 +17,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paceline.errors import UserError, unknown
+from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.export.onnx_export import to_onnx
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.latency_forecast import alike_removed
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.latency.low_rank_times import least_seconds
+from paceline.slimming.latency.token_times import CONTEXT, PROMPT, TokenLatency, token_latencies
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.budget_path import Cost
-from paceline.slimming.methods.methods import METHODS, Replace, target_for
+from paceline.slimming.methods.methods import METHODS, RemoveStructures, Replace, target_for
 from paceline.slimming.methods.sharded import gathered, is_sharded, same_on_all_ranks, shell
 from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 from paceline.slimming.slim_plan import SlimPlan
@@ -53,7 +55,8 @@ class Slim:
             then the budget must be a size.
         inputs: an example of the shapes that it will run on, in the order of its arguments or by their names; None takes one
             sample of the first batch that the model sees.
-        budget: a latency, a speed-up or a size; see ``Budget.parse``.
+        budget: a latency, a speed-up or a size; see ``Budget.parse``. For ``decode`` and ``prefill`` the model is a decoder of
+            Hugging Face, measured with its cache; it needs no inputs.
         method: ``ssl`` removes filters, channels, heads, rows of MLPs and embeddings, outer rows and columns of kernels (Wen et
             al., NIPS 2016), ``iss`` hidden units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` attracts
             filters to one another and splits layers at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero
@@ -63,6 +66,7 @@ class Slim:
         table: measurements of another ``Slim`` (``Slim.table``); by default they are made when needed.
         target: runtime, one of ``methods.EVERY_TARGET``. Single layers are always timed on ONNX Runtime; their sum is scaled to
             the whole network's latency on the target. One that does not run here takes a size only.
+        context: tokens in the cache when ``decode`` is measured. ``prompt``: tokens of ``prefill``.
 
     Raises:
         UserError: an unknown method, budget or target, or a target that is not installed. Later, a model that cannot be
@@ -79,6 +83,8 @@ class Slim:
         threads: int = 1,
         table: Mapping[str, Any] | None = None,
         target: str = "onnxruntime",
+        context: int = CONTEXT,
+        prompt: int = PROMPT,
     ) -> None:
         if method not in METHODS:
             raise unknown("method", method, METHODS)
@@ -93,6 +99,14 @@ class Slim:
             raise UserError(f"{self.budget} needs the data", "give latency, speedup or size, or use `paceline slim`")
         self.target = target_for(target, method, self.budget)
         self.target.check_installed()
+        self.context, self.prompt = context, prompt
+        if phase := self.budget.phase:
+            if target != "onnxruntime" or not isinstance(METHODS[method], RemoveStructures):
+                what = f"{self.budget} with {method} on {target}"
+                raise UserError(what, "decoders are timed by token on onnxruntime, with the methods auto and ssl")
+            _whole_number(context, "tokens of context")
+            _whole_number(prompt, "tokens of a prompt")
+            inputs = (torch.zeros(1, 1 if phase == "decode" else prompt, dtype=torch.long),)
         self.round_to = self.target.vector_width()
         self.plan: SlimPlan | None = None
         self.predicted_s: float | None = None
@@ -226,8 +240,13 @@ class Slim:
 
     def to(self, budget: Budget) -> Slim:
         """Return the same network and table with another budget."""
-        kept: dict[str, Any] = {"method": self.method, "threads": self.threads, "target": self.target.name}
-        return Slim(self.model, self.inputs, budget=budget, table=self.table, **kept)
+        return Slim(self.model, self.inputs, budget=budget, table=self.table, **self._settings)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings besides the budget."""
+        names = ("method", "threads", "context", "prompt")
+        return {**{name: getattr(self, name) for name in names}, "target": self.target.name}
 
     def check(self) -> None:
         """Check the budget. Raises UserError if it is met already, cannot be met, or is not supported by the method."""
@@ -288,9 +307,8 @@ class Slim:
         """Shrink a sharded network, with norms that are equal on every rank."""
         if self._shell is None:
             raise UserError("the network was sharded before it was traced", "make `slim` before `fully_shard`")
-        kept: dict[str, Any] = {"method": self.method, "threads": self.threads, "target": self.target.name}
         whole = gathered(self.model, self._shell)
-        slim = Slim(whole, self.inputs, budget=self.budget, table=self._table, **kept)
+        slim = Slim(whole, self.inputs, budget=self.budget, table=self._table, **self._settings)
         small = slim.shrink()
         self.plan, self.predicted_s, self.notes, self._kept = slim.plan, slim.predicted_s, slim.notes, slim.kept
         return small
@@ -298,6 +316,8 @@ class Slim:
     def latency(self, models: Mapping[str, nn.Module]) -> dict[str, Latency]:
         """Measure the latencies of these networks on the target's timer by name, in turns with the first."""
         self._not_sharded()
+        if phase := self.budget.phase:
+            return {name: getattr(each, phase) for name, each in self._by_token(models).items()}
         timer = self.target.timer
         with tempfile.TemporaryDirectory() as directory:
             files = {}
@@ -306,6 +326,17 @@ class Slim:
                 file = Path(directory) / f"{number}{timer.suffix}"
                 files[name] = timer.export(on_cpu(model), inputs, file), inputs
             return timer.latencies(files, self.threads)
+
+    def _by_token(self, models: Mapping[str, nn.Module]) -> dict[str, TokenLatency]:
+        """Measure decoders with their caches."""
+        with tempfile.TemporaryDirectory() as directory:
+            files = {
+                name: decoder_to_onnx(on_cpu(model), Path(directory) / f"{number}.onnx")
+                for number, (name, model) in enumerate(models.items())
+            }
+            vocabulary = int(self.model.config.vocab_size)  # type: ignore[union-attr, arg-type]
+            settings = {"context": self.context, "prompt": self.prompt, "threads": self.threads}
+            return token_latencies(files, vocabulary, **settings)
 
     def show(self, cost: float) -> str:
         """Format a cost with its unit, and with the speed-up if the budget is one."""

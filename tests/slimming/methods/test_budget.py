@@ -17,12 +17,15 @@ from paceline.slimming.methods.budget import Budget
         ("size=4MB", "size", 4e6),
         ("accuracy=-1pt", "accuracy", 1.0),
         ("accuracy=0.5", "accuracy", 0.5),
+        ("decode=2x", "speedup", 2.0),
+        ("prefill=50ms", "latency", 0.05),
     ],
 )
 def test_a_budget_is_read_and_written(text: str, kind: str, value: float) -> None:
     budget = Budget.parse(text)
     assert (budget.kind, budget.value) == (kind, value)
     assert Budget.parse(str(budget)) == budget
+    assert budget.phase == (text.partition("=")[0] if text[0] in "dp" else "")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,7 @@ def test_a_budget_is_read_and_written(text: str, kind: str, value: float) -> Non
         ("size=0B", "size|0B"),
         ("accuracy=-200pt", "a loss of accuracy of '-200pt'"),
         ("latncy=5ms", "did you mean|latency"),
+        ("decode=0.5x", "a speed-up of '0.5x'"),
     ],
 )
 def test_anything_else_is_refused(text: str, says: str) -> None:

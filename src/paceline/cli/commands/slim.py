@@ -11,25 +11,42 @@ from paceline.cli.guide.sections import common
 from paceline.cli.parser import Answer, Parser
 
 EXAMPLE = """example:
-  paceline slim lenet5 --data digits --budget speedup=3x --epochs 10 --out runs/slim"""
+  paceline slim lenet5 --data digits --budget speedup=3x --epochs 10 --out runs/slim
+  paceline slim FOLDER --text FILE.txt --budget decode=2x --out runs/slim"""
 DEFAULT_OUT = "runs/slim"
 OVER = "OVER BUDGET"
+LANGUAGE = ("text", "context", "prompt")
+"""Options of language models only."""
+ALSO_LANGUAGE = (
+    *("model", "budget", "threads", "int8", "predict", "tune_epochs", "distill", "lr", "seed", "out", "brief", "why", "json"),
+    *LANGUAGE,
+)
+"""Options that a language model takes."""
 
 
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline slim``."""
     parser.runs(_slim, EXAMPLE, shapes=("brief", "why"))
     parser.set_defaults(own_progress=True, resume="", plan=None, teacher=None)
-    parser.add_argument("model", metavar="MODEL", help=MODELS)
+    parser.add_argument("model", metavar="MODEL", help=f"{MODELS}, or a folder of a language model in Hugging Face's format")
     methods = "auto, ssl (filters, channels, heads), iss (recurrent units), force (low rank), sparse, compact (default auto)"
     common(parser.add_argument("--method", metavar="M", default="auto", help=methods))
     targets = "onnxruntime (default), executorch, litert; tensorrt or coreml: files only, nothing is measured there"
     common(parser.add_argument("--target", metavar="T", default="onnxruntime", help=targets))
     int8 = "also write and measure the slimmed and the whole network in int8, on ONNX Runtime"
     parser.add_argument("--int8", action="store_true", help=int8)
-    budgets = "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt (default speedup=2x)"
+    budgets = (
+        "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt (default speedup=2x); "
+        "language models: decode=2x or decode=5ms of a token, prefill=2x or prefill=50ms of a prompt, size=20MB"
+    )
     common(parser.add_argument("--budget", metavar="B", default="speedup=2x", help=budgets))
     parser.add_argument("--threads", metavar="N", type=int, default=1, help="of the runtime (default 1)")
+    text = "of a language model: the text that it is slimmed on, a file in UTF-8; its end is held out"
+    common(parser.add_argument("--text", metavar="FILE", default="", help=text))
+    context = "of a language model: tokens before a decoded one, and of a window of the text (default 128)"
+    parser.add_argument("--context", metavar="N", type=int, default=None, help=context)
+    prompt = "of a language model: tokens of the prompt whose prefill is timed (default 128)"
+    parser.add_argument("--prompt", metavar="N", type=int, default=None, help=prompt)
     predict = "only say what other widths, ranks or sparsities would take; nothing is trained"
     common(parser.add_argument("--predict", action="store_true", help=predict))
     device = (
@@ -38,7 +55,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--device", metavar="NAME", default="", help=device)
     path = "epochs on the way to the budget (default half of --epochs)"
     parser.add_argument("--path-epochs", metavar="E", type=int, default=0, help=path)
-    tune = "epochs of fine-tuning the slimmed network (default half of --epochs; compact: --epochs)"
+    tune = "epochs of fine-tuning the slimmed network (default half of --epochs; compact: --epochs; language models: 1)"
     parser.add_argument("--tune-epochs", metavar="E", type=int, default=0, help=tune)
     teacher = "share of the whole network's outputs in the fine-tuning loss, from 0 to 1 (default 0.5)"
     parser.add_argument("--distill", metavar="SHARE", type=float, default=None, help=teacher)
@@ -60,6 +77,10 @@ def _slim(o: argparse.Namespace) -> Answer:
     from paceline.reporting.text.slim_text import predicted_screen, slim_screen
     from paceline.slimming.methods.budget import Budget
 
+    if is_language_model(o.model):
+        return _slim_language(o)
+    if named := next((name for name in LANGUAGE if getattr(o, name)), ""):
+        raise UserError(f"`{named}` for {o.model}, which is no folder with config.json", "give one, or leave the option out")
     if o.device and not o.predict:
         raise UserError("`device` without `predict`", "add `predict`: nothing can be measured on a device that is not here")
     device = edge_device(o.device) if o.device else None
@@ -89,3 +110,38 @@ def _slim(o: argparse.Namespace) -> Answer:
         answer["report"] = str(write_page(record, o.out))
         files.append(f"report: {answer['report']}")
     return answer, slim_screen(record).writing(*files).missing(*(OVER,) * missed_budget(run.budget, record))
+
+
+def is_language_model(model: str) -> bool:
+    """Return whether MODEL is a folder in Hugging Face's format."""
+    return (Path(model) / "config.json").is_file()
+
+
+def _slim_language(o: argparse.Namespace) -> Answer:
+    import sys
+
+    from paceline.edge.language_run import LanguageRun, slim_language
+    from paceline.errors import UserError
+    from paceline.reporting.text.language_text import language_screen
+    from paceline.slimming.methods.budget import Budget
+
+    stated = [action.dest for action in o.parser._actions if getattr(o, action.dest, action.default) != action.default]
+    if other := next((name for name in stated if name not in ALSO_LANGUAGE), ""):
+        takes = ", ".join(f"--{name.replace('_', '-')}" for name in ALSO_LANGUAGE[1:])
+        raise UserError(f"`{other}` for the language model {o.model}", f"leave it out; language models take {takes}")
+    if not o.text:
+        raise UserError(f"no text for the language model {o.model}", "give --text FILE")
+    given = {"context": o.context, "prompt": o.prompt, "distill": o.distill, "lr": o.lr, "seed": o.seed}
+    run = LanguageRun(
+        model=o.model,
+        text=o.text,
+        budget=Budget.parse(o.budget),
+        out=o.out,
+        threads=o.threads,
+        epochs=0 if o.predict else o.tune_epochs or 1,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    record = slim_language(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))
+    over = record.best is None
+    files = f"files: {o.out}/{', '.join(record.files)}"
+    return {**record.to_json(), "out": o.out}, language_screen(record).writing(files).missing(*(OVER,) * over)

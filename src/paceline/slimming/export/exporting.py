@@ -27,12 +27,18 @@ OWN_LOOP = 'rewrite that line, or slim for a size in your own loop: `paceline.sl
 
 
 def checked_export(
-    model: nn.Module, path: str | Path, runtime: str, write: Callable[[Path], None], apart: Callable[[Path], float]
+    model: nn.Module,
+    path: str | Path,
+    runtime: str,
+    write: Callable[[Path], None],
+    apart: Callable[[Path], float],
+    tolerance: float = TOLERANCE,
 ) -> Path:
     """Write a file, and keep it if its runtime computes the same as the module.
 
     Args:
         runtime: its name. ``write``: makes the file, with the module in eval mode. ``apart``: as of ``difference``.
+        tolerance: largest value of ``apart``.
 
     Returns:
         The file. No file remains if the export or the check fails.
@@ -48,7 +54,7 @@ def checked_export(
             write(draft)
         with eval_mode(model):
             found = apart(draft)
-        if not found <= TOLERANCE:
+        if not found <= tolerance:
             raise UserError(
                 f"{runtime} computes another result than {type(model).__name__}: {found:.2g} of the largest output apart",
                 "report this model; the file was not kept",

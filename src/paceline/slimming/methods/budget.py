@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from paceline.errors import UserError, unknown
 from paceline.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 
 Kind = Literal["latency", "speedup", "size", "accuracy"]
-LEGAL = "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt"
+Phase = Literal["", "decode", "prefill"]
+LEGAL = "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt, for decoders decode=2x, decode=5ms, prefill=2x or prefill=50ms"
+PHASES: tuple[Phase, ...] = ("decode", "prefill")
+"""Runs of a decoder that a budget may limit: one token with a cache, or a prompt."""
 _SPEEDUP = re.compile(r"([0-9]*\.?[0-9]+)\s*[x×]?")
 _POINTS = re.compile(r"-?([0-9]*\.?[0-9]+)\s*(?:pts?|points?|%)?")
 
@@ -21,17 +24,22 @@ class Budget:
 
     Attributes:
         value: seconds, a factor, bytes, or percentage points that may be lost.
+        phase: the run of a decoder that a latency or a speed-up is of; empty for other networks.
     """
 
     kind: Kind
     value: float
+    phase: Phase = ""
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse ``latency=5ms``, ``speedup=3x``, ``size=4MB`` or ``accuracy=-1pt``. Raises UserError for anything else."""
+        """Parse one of ``LEGAL``. Raises UserError for anything else."""
         kind, sign, value = (part.strip() for part in text.partition("="))
         if not sign:
             raise UserError(f"budget {text!r}", f"write it as {LEGAL}")
+        for phase in PHASES:
+            if kind == phase:
+                return replace(cls.parse(f"{'speedup' if _SPEEDUP.fullmatch(value) else 'latency'}={value}"), phase=phase)
         if kind == "latency":
             return cls("latency", parse_seconds(value))
         if kind == "size":
@@ -46,7 +54,7 @@ class Budget:
             if not 0 <= points < 100:
                 raise UserError(f"a loss of accuracy of {value!r}", "give percentage points, such as accuracy=-1pt")
             return cls("accuracy", points)
-        raise unknown("budget", kind, ("latency", "speedup", "size", "accuracy"))
+        raise unknown("budget", kind, ("latency", "speedup", "size", "accuracy", *PHASES))
 
     def of(self, whole: float) -> float:
         """Return the budget in seconds or bytes.
@@ -67,10 +75,10 @@ class Budget:
 
     def __str__(self) -> str:
         if self.kind == "latency":
-            return f"latency={format_seconds(self.value).replace(' ', '')}"
+            return f"{self.phase or 'latency'}={format_seconds(self.value).replace(' ', '')}"
         if self.kind == "size":
             return f"size={format_bytes(self.value).replace(' ', '')}"
-        return f"speedup={self.value:g}x" if self.kind == "speedup" else f"accuracy=-{self.value:g}pt"
+        return f"{self.phase or 'speedup'}={self.value:g}x" if self.kind == "speedup" else f"accuracy=-{self.value:g}pt"
 
 
 def _number(pattern: re.Pattern[str], text: str) -> float:

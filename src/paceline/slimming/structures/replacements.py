@@ -10,7 +10,7 @@ from torch import nn
 
 from paceline.errors import unknown
 from paceline.slimming.methods import compact_student, low_rank, sparse_convolution
-from paceline.slimming.structures import branches
+from paceline.slimming.structures import branches, fewer_layers
 
 Make = Callable[[nn.Module, Mapping[str, Any]], nn.Module]
 """Builder of the new module from the old one and the plan's settings. Its weights are nearest to the old ones, or new."""
@@ -20,6 +20,7 @@ KINDS: Mapping[str, Make] = MappingProxyType(
         "sparse": sparse_convolution.replacement,
         "conv_m": compact_student.replacement,
         "without_branches": branches.without_branches,
+        fewer_layers.KIND: fewer_layers.without_layers,
     }
 )
 

@@ -1,0 +1,265 @@
+"""A decoder of Hugging Face trained on books, slimmed to a budget of its token, next to peers, as rows of a CSV file.
+
+    python benchmarks/slim_decoder.py --data FOLDER --work WORK --out benchmarks/results/slim_decoder.csv
+    python benchmarks/slim_decoder.py --short --data FOLDER --work WORK --out FILE.csv
+
+FOLDER holds tinyshakespeare/ and war-and-peace/. The whole model is a Qwen3 of 10.5 million parameters with random weights at
+the start and a vocabulary of byte pairs of the books. It trains for ``--steps``; its checkpoint is in WORK/whole and is used
+again. ``paceline slim`` then runs as a user runs it. All other contenders see as many tokens as the smaller model:
+
+- whole, longer: the whole model, trained on.
+- magnitude: the smaller model by the norms of the weights, no layer left out, and the same distillation.
+- from scratch: the smaller model's sizes with random weights; it also gets the tokens of the whole model's training.
+
+Perplexities are of held-out text, times of ONNX Runtime with a cache, all in turns. Torch-Pruning 1.6 has no row: it does not
+prune a Qwen3 to fewer key and value heads and rows at a budget of a token's time; ``slim_reach.py`` has what it does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gzip
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rows import append
+from torch import nn
+
+from paceline.edge.language_run import BATCH, DISTILL, HELD_OUT, LR, LanguageRun, LanguageTask, slim_language
+from paceline.language_record import LanguageRecord
+from paceline.slimming.export.cached_decoder import decoder_to_onnx
+from paceline.slimming.language.candidates import Candidates
+from paceline.slimming.language.checkpoint import TextParts, load_checkpoint
+from paceline.slimming.language.distillation import TextTraining, train_language_model
+from paceline.slimming.latency.token_times import TokenLatency, TokenRunner, token_latencies
+from paceline.slimming.methods.budget import Budget
+from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.shrink import load
+
+COLUMNS = (
+    *("contender", "weights", "budget", "parameters", "layers", "perplexity", "change", "decode_ms", "decode_speedup"),
+    *("prefill_ms", "prefill_speedup", "file_mb", "meets", "tokens", "context", "seed", "cpu_s", "note"),
+)
+FILES = ("tinyshakespeare/input.txt.gz", "war-and-peace/2600-0.txt.gz")
+PEERS = ["longer", "magnitude", "scratch"]
+VOCABULARY, CONTEXT, WHOLE_BATCH = 2048, 128, 4
+SIZES: dict[str, Any] = {
+    "hidden_size": 384,
+    "intermediate_size": 1152,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+}
+SHORT: dict[str, Any] = {**SIZES, "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 4, "head_dim": 16}
+
+
+@dataclass
+class Contender:
+    """A model that was trained, its file, and the tokens and processor seconds that it took."""
+
+    model: nn.Module
+    file: Path
+    tokens: int
+    cpu_s: float
+    note: str = ""
+
+
+def books(folder: Path, characters: int) -> str:
+    """Return the books in parts that alternate, so that the held-out end has both."""
+    every = [gzip.decompress((folder / name).read_bytes()).decode("utf-8-sig").replace("\r", "") for name in FILES]
+    part = 50_000
+    text = "".join(each[start : start + part] for start in range(0, max(map(len, every)), part) for each in every)
+    return text[:characters] if characters else text
+
+
+def whole_model(options: argparse.Namespace, text: str) -> Path:
+    """Return the checkpoint of the whole model; train it if there is none."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    folder: Path = options.work / "whole"
+    if (folder / "model.safetensors").is_file():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([text[: int(0.85 * len(text))]], trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    sizes = SHORT if options.short else SIZES
+    config = transformers.Qwen3Config(
+        vocab_size=VOCABULARY,
+        max_position_embeddings=4 * CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        **sizes,
+    )
+    torch.manual_seed(options.seed)
+    model = transformers.Qwen3ForCausalLM(config)
+    tokens = torch.tensor(tokenizer.encode(text).ids)
+    start = time.process_time()
+    schedule = TextTraining(steps=options.steps, batch=WHOLE_BATCH, window=CONTEXT, lr=options.lr, seed=options.seed)
+    train_language_model(model, TextParts.of(tokens, CONTEXT).train, schedule, say=_say)
+    model.save_pretrained(folder)
+    done = {"tokens": options.steps * WHOLE_BATCH * CONTEXT, "cpu_s": time.process_time() - start}
+    (folder / "training.json").write_text(json.dumps(done))
+    return folder
+
+
+def _say(step: int, loss: float) -> None:
+    if step % 25 == 0:
+        print(f"step {step}: loss {loss:.3f}", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train, slim, measure, add rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="where checkpoints and files stay")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--budget", default="decode=2x")
+    parser.add_argument("--steps", type=int, default=600, help="of the whole model, 512 tokens each")
+    parser.add_argument("--characters", type=int, default=0, help="of the books (all)")
+    parser.add_argument("--lr", type=float, default=1e-3, help="of the whole model")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--note", default="", help="what else the machine did")
+    parser.add_argument(
+        "--peers", nargs="*", default=["longer", "magnitude", "scratch"], choices=["longer", "magnitude", "scratch"]
+    )
+    parser.add_argument("--short", action="store_true", help="a tiny model on the first characters")
+    options = parser.parse_args(arguments)
+    options.work.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    text = books(options.data, options.characters)
+    (options.work / "books.txt").write_text(text, encoding="utf-8")
+    folder = whole_model(options, text)
+    run = LanguageRun(
+        model=str(folder),
+        text=str(options.work / "books.txt"),
+        budget=Budget.parse(options.budget),
+        out=str(options.work / "slim"),
+        context=CONTEXT,
+        prompt=CONTEXT,
+        seed=options.seed,
+    )
+    start = time.process_time()
+    record = slim_language(run, lambda words: print(f"slim: {words}", flush=True))
+    rows(options, run, record, folder, time.process_time() - start)
+
+
+def rows(options: argparse.Namespace, run: LanguageRun, record: LanguageRecord, folder: Path, cpu_s: float) -> None:
+    """Train the peers, time all in turns, and add a row for each."""
+    checkpoint = load_checkpoint(folder)
+    before = json.loads((folder / "training.json").read_text())
+    parts = TextParts.of(checkpoint.tokens(Path(run.text).read_text(encoding="utf-8")), CONTEXT)
+    plan = SlimPlan.load(Path(run.out) / "plan.json")
+    small = load(plan, checkpoint.model).eval()
+    small.load_state_dict(torch.load(Path(run.out) / "weights.pt", weights_only=True))
+    tokens = int(record.trained["tokens"])
+    every = {
+        "whole": Contender(checkpoint.model, decoder_to_onnx(checkpoint.model, options.work / "whole.onnx"), 0, 0.0),
+        "smaller": Contender(small, Path(run.out) / "model.onnx", tokens, cpu_s, f"importance {record.importance}"),
+    }
+    steps = tokens // (BATCH * CONTEXT)
+
+    def trained(name: str, model: nn.Module, more: int, teacher: nn.Module | None, note: str = "") -> None:
+        start = time.process_time()
+        share, lr = (DISTILL, LR) if teacher is not None else (0.0, LR if name == "whole; longer" else options.lr)
+        schedule = TextTraining(steps=more, batch=BATCH, window=CONTEXT, lr=lr, share=share, seed=options.seed)
+        train_language_model(model, parts.train, schedule, teacher, say=_say)
+        taken = time.process_time() - start
+        file = decoder_to_onnx(model, options.work / f"{name.replace('; ', '-').replace(' ', '-')}.onnx")
+        every[name] = Contender(model, file, more * BATCH * CONTEXT, taken, note)
+
+    if "longer" in options.peers:
+        trained("whole; longer", copy.deepcopy(checkpoint.model), steps, None)
+    if "magnitude" in options.peers:
+        table = {"whole": {"median_s": record.whole.decode_s, "low_s": 0.0, "high_s": 0.0, "turns": 1}}
+        slim = LanguageTask(checkpoint.model, budget=run.budget, method="ssl", table=table, context=CONTEXT, prompt=CONTEXT)
+        search = Candidates(slim, parts.train, parts.tune, CONTEXT, ["magnitude"])
+        found = search.one("magnitude", 0, record.predicted)  # the same prediction, so about the same time
+        if found is not None:
+            trained("magnitude", load(found.plan, checkpoint.model), steps, checkpoint.model)
+    if "scratch" in options.peers:
+        torch.manual_seed(options.seed)
+        model = copy.deepcopy(small)
+        model.apply(model._init_weights)  # type: ignore[operator, arg-type]
+        trained("from scratch", model, steps + int(before["tokens"]) // (BATCH * CONTEXT), None, "tokens of the whole's too")
+    times = token_latencies({name: each.file for name, each in every.items()}, VOCABULARY, context=CONTEXT, prompt=CONTEXT)
+    whole = TokenRunner(every["whole"].file).perplexity(parts.test.numpy(), CONTEXT, HELD_OUT)
+    for name, each in every.items():
+        found_perplexity = TokenRunner(each.file).perplexity(parts.test.numpy(), CONTEXT, HELD_OUT)
+        _append(options, run, name, "fp32", times["whole"], times[name], found_perplexity, whole, each)
+    for row in record.rows:
+        if row.weights != "fp32":
+            note = Contender(
+                every[row.name].model, Path(), tokens if row.name == "smaller" else 0, 0.0, "timed by paceline slim"
+            )
+            first = record.whole
+            values = (row.decode_s, first.decode_s / row.decode_s, row.prefill_s, first.prefill_s / row.prefill_s)
+            _write(options, run, row.name, row.weights, values, row.perplexity, whole, note, row.file_bytes, row.meets)
+
+
+def _append(
+    options: argparse.Namespace,
+    run: LanguageRun,
+    name: str,
+    weights: str,
+    whole: TokenLatency,
+    taken: TokenLatency,
+    perplexity: float,
+    whole_perplexity: float,
+    each: Contender,
+) -> None:
+    speedup, prefill = whole.decode.median_s / taken.decode.median_s, whole.prefill.median_s / taken.prefill.median_s
+    values = (taken.decode.median_s, speedup, taken.prefill.median_s, prefill)
+    meets = {"decode": speedup, "prefill": prefill}.get(run.budget.phase, 0.0) >= run.budget.value
+    _write(options, run, name, weights, values, perplexity, whole_perplexity, each, each.file.stat().st_size, meets)
+
+
+def _write(
+    options: argparse.Namespace,
+    run: LanguageRun,
+    name: str,
+    weights: str,
+    values: tuple[float, float, float, float],
+    perplexity: float,
+    whole_perplexity: float,
+    each: Contender,
+    size: int,
+    meets: bool,
+) -> None:
+    row = {
+        "contender": name,
+        "weights": weights,
+        "budget": str(run.budget),
+        "parameters": sum(parameter.numel() for parameter in each.model.parameters()),
+        "layers": each.model.config.num_hidden_layers,  # type: ignore[union-attr]
+        "perplexity": f"{perplexity:.2f}",
+        "change": f"{100 * (perplexity / whole_perplexity - 1):+.1f}%",
+        "decode_ms": f"{1e3 * values[0]:.3f}",
+        "decode_speedup": f"{values[1]:.2f}",
+        "prefill_ms": f"{1e3 * values[2]:.2f}",
+        "prefill_speedup": f"{values[3]:.2f}",
+        "file_mb": f"{size / 1e6:.2f}",
+        "meets": meets,
+        "tokens": each.tokens,
+        "context": CONTEXT,
+        "seed": options.seed,
+        "cpu_s": round(each.cpu_s),
+        "note": "; ".join(filter(None, [each.note, options.note])),
+    }
+    append(options.out, COLUMNS, row)
+    print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

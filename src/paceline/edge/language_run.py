@@ -1,0 +1,372 @@
+"""Slim a decoder of Hugging Face to a budget of its token, prompt or file, next to fewer bits."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.errors import UserError
+from paceline.language_record import LanguageMeasurement, LanguageRecord
+from paceline.record import environment
+from paceline.rundir import write_whole
+from paceline.slimming.export.cached_decoder import decoder_to_onnx
+from paceline.slimming.language.candidates import Candidates, SmallDecoder
+from paceline.slimming.language.checkpoint import Checkpoint, TextParts, load_checkpoint, read_text
+from paceline.slimming.language.distillation import TextTraining, train_language_model
+from paceline.slimming.language.perplexity import perplexity
+from paceline.slimming.latency.latency import Latency
+from paceline.slimming.latency.layer_times import LayerTimes
+from paceline.slimming.latency.token_times import CONTEXT, PROMPT, TokenLatency, TokenRunner, token_latencies
+from paceline.slimming.methods.budget import Budget
+from paceline.slimming.methods.quantise import to_int8
+from paceline.slimming.slim import Slim
+from paceline.slimming.structures.shrink import load
+
+EPOCHS, LR, BATCH, DISTILL = 1, 5e-4, 8, 0.5
+"""Defaults of the training of the smaller model: passes over the text, peak rate of AdamW, windows of a step, and the share of
+the whole model's distribution in the loss."""
+TRIALS, TRIAL_SHARE = 3, 0.05
+"""Candidates that train for a share of the steps before one is chosen: the best ones before any training."""
+ROUNDS, CLOSE, MARGIN = 3, 0.95, 0.985
+"""Most measurements on the way to the budget, share of it that is near enough, and the part of it that the next one aims at."""
+HELD_OUT = 128
+"""Most windows of the held-out text that perplexities are of, the same for all files."""
+WHOLE, SMALLER, FP32, INT8 = "whole", "smaller", "fp32", "int8"
+BITS = {FP32: 32, INT8: 8}
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageRun:
+    """Settings of slimming a language model.
+
+    Attributes:
+        model: folder of a checkpoint. ``text``: a text file. ``out``: directory of the results.
+        budget: of a phase, or a size; a plain latency or speed-up is of ``decode``.
+        context: tokens in the cache when one is decoded, and of a window of the text. ``prompt``: tokens of the prefill.
+        epochs: passes of the smaller model over the text; 0: none, only measure.
+        distill: share of the whole model's distribution in the loss. ``lr``: peak rate.
+        weights: forms of the weights next to fp32.
+    """
+
+    model: str
+    text: str
+    budget: Budget
+    out: str
+    context: int = CONTEXT
+    prompt: int = PROMPT
+    threads: int = 1
+    epochs: int = EPOCHS
+    distill: float = DISTILL
+    lr: float = LR
+    seed: int = 0
+    weights: tuple[str, ...] = (INT8,)
+
+    def __post_init__(self) -> None:
+        if self.budget.kind == "accuracy":
+            raise UserError(f"{self.budget} for a language model", "give decode=2x, prefill=2x or size=20MB")
+        if self.budget.kind != "size" and not self.budget.phase:
+            object.__setattr__(self, "budget", replace(self.budget, phase="decode"))
+        for name in ("context", "prompt", "threads"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{getattr(self, name)} for `{name}`", "give a whole number from 1 up")
+        if self.context < 2:
+            raise UserError("a context of 1 token", "give at least 2: the text is read in windows of it")
+        if self.epochs < 0:
+            raise UserError(f"{self.epochs} epochs", "give `tune_epochs` from 0 up")
+        if not 0 <= self.distill <= 1:
+            raise UserError(f"a share of {self.distill:g} of the teacher", "give `distill` from 0 to 1")
+        if not 0 < self.lr < float("inf"):
+            raise UserError(f"learning rate {self.lr}", "give a positive number")
+
+
+class LanguageTask(Slim):
+    """A decoder whose tables are checked by the measured smaller model, not by a further one."""
+
+    def _corrected(self, times: LayerTimes) -> LayerTimes:
+        return times
+
+
+@dataclass
+class _Small:
+    """The chosen candidate, its model and its file; ``cost``: measured, in the budget's unit."""
+
+    candidate: SmallDecoder
+    model: nn.Module
+    file: Path
+    cost: float
+
+
+def slim_language(run: LanguageRun, say: Say = lambda words: None) -> LanguageRecord:
+    """Slim a language model.
+
+    Returns:
+        The record, also written as ``slim.json`` next to ``plan.json``, ``weights.pt``, ``model.onnx`` and the files in other
+        forms of the weights.
+
+    Raises:
+        UserError: another folder or text; a decoder that cannot be traced or exported; a budget that cannot be met.
+    """
+    checkpoint = load_checkpoint(run.model, run.seed)
+    limit = getattr(checkpoint.model.config, "max_position_embeddings", None)
+    if limit is not None and max(run.context + 1, run.prompt) > limit:
+        raise UserError(f"{max(run.context + 1, run.prompt)} tokens for {checkpoint.name}, which takes {limit}", "give fewer")
+    parts = TextParts.of(checkpoint.tokens(read_text(run.text)), run.context)
+    out = Path(run.out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror or error}", "give another --out") from error
+    with tempfile.TemporaryDirectory(dir=out, prefix=".draft-") as directory:
+        return _slimmed(run, checkpoint, parts, Path(directory), say)
+
+
+def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts: Path, say: Say) -> LanguageRecord:
+    model = checkpoint.model
+    say("exporting and measuring the whole model")
+    whole = decoder_to_onnx(model, drafts / "whole.onnx")
+    taken = token_latencies({WHOLE: whole}, checkpoint.vocabulary, **_timing(run))[WHOLE]
+    slim = _task(run, model, whole, taken)
+    goal = slim.goal if run.budget.phase else _size_goal(run.budget, whole)
+    say("measuring the layers")
+    structures_goal = goal if run.budget.phase else goal - _graph_bytes(slim, whole)
+    search = Candidates(slim, parts.train, parts.tune, run.context)
+    say("choosing layers, heads and rows")
+    chosen = _tried(run, search.every(structures_goal), model, parts, say)
+    small = _measured(run, search, chosen, goal, structures_goal, checkpoint, whole, drafts, say)
+    tokens = _train(run, small.model, model, parts, _steps(run, parts), say)
+    if tokens:
+        decoder_to_onnx(small.model, small.file)
+    say("measuring all in turns")
+    rows, files, notes = _rows(run, checkpoint, {WHOLE: (model, whole), SMALLER: (small.model, small.file)}, parts, goal)
+    missed = not any(each.name == SMALLER and each.weights == FP32 and each.meets for each in rows)
+    if missed:
+        notes.append("The smaller model in fp32 misses the budget in the last measurement; the tables say less than it takes.")
+    if checkpoint.random:
+        notes.append("The folder has no weights: they are random. Times and sizes are true, perplexities say nothing.")
+    small.candidate.plan.save(drafts / "plan.json")
+    torch.save(small.model.state_dict(), drafts / "weights.pt")
+    small.file.replace(drafts / "model.onnx")
+    record = LanguageRecord(
+        model=checkpoint.name,
+        budget=str(run.budget),
+        goal=goal,
+        context=run.context,
+        prompt=run.prompt,
+        threads=run.threads,
+        rows=tuple(rows),
+        layers=small.candidate.layers,
+        whole_layers=len(search.influences),
+        widths=_widths(search, small.candidate),
+        importance=small.candidate.importance,
+        before=small.candidate.perplexity,
+        predicted=small.candidate.cost,
+        trained={"tokens": tokens, "distill": run.distill, "epochs": run.epochs, "lr": run.lr, "seed": run.seed},
+        random=checkpoint.random,
+        notes=tuple(notes),
+        environment=environment(("numpy", "torch", "transformers", "onnx", "onnxruntime")),
+        files={},
+    )
+    return _kept(run, record, drafts, files)
+
+
+def _kept(run: LanguageRun, record: LanguageRecord, drafts: Path, files: Mapping[str, Path]) -> LanguageRecord:
+    """Move the files to their places and write the record."""
+    out = Path(run.out)
+    names = ["plan.json", "weights.pt", "model.onnx", *(file.name for file in files.values())]
+    data = [each.name for each in drafts.iterdir() if each.name.endswith(".data")]
+    (out / "slim.json").unlink(missing_ok=True)
+    for name in dict.fromkeys([*names, *data]):
+        (drafts / name).replace(out / name)
+    record = replace(record, files={name: str(out / name) for name in dict.fromkeys([*names, *data])})
+    write_whole(out / "slim.json", json.dumps(record.to_json(), indent=1))
+    return record
+
+
+def _timing(run: LanguageRun) -> dict[str, Any]:
+    return {"context": run.context, "prompt": run.prompt, "threads": run.threads}
+
+
+def _task(run: LanguageRun, model: nn.Module, whole: Path, taken: TokenLatency) -> LanguageTask:
+    """Return the decoder on its way to the budget, with the whole model's measured latency."""
+    phase = run.budget.phase
+    latency: Latency = getattr(taken, phase or "decode")
+    inputs = None if phase else (torch.zeros(1, 2, dtype=torch.long),)
+    table = {"whole": asdict(latency)}
+    task = LanguageTask(model, inputs, budget=run.budget, method="ssl", table=table, **_timing(run))
+    if not phase:
+        task.budget.of(float(_file_bytes(whole)))  # a budget that the file meets is refused
+    return task
+
+
+def _size_goal(budget: Budget, whole: Path) -> float:
+    return budget.of(float(_file_bytes(whole)))
+
+
+def _graph_bytes(slim: Slim, whole: Path) -> float:
+    """Return the bytes of a file beyond its weights."""
+    return _file_bytes(whole) - slim.cost(())
+
+
+def _file_bytes(file: Path) -> int:
+    """Return the bytes of a file and of its weights next to it."""
+    data = file.with_name(f"{file.name}.data")
+    return file.stat().st_size + (data.stat().st_size if data.is_file() else 0)
+
+
+def _steps(run: LanguageRun, parts: TextParts) -> int:
+    return run.epochs * max(1, len(parts.train) // (BATCH * run.context))
+
+
+def _train(run: LanguageRun, small: nn.Module, whole: nn.Module, parts: TextParts, steps: int, say: Say) -> int:
+    """Train the smaller model in place, and return the tokens that it saw."""
+    if not steps:
+        return 0
+    say(f"training the smaller model for {steps} steps")
+    schedule = TextTraining(steps=steps, batch=BATCH, window=run.context, lr=run.lr, share=run.distill, seed=run.seed)
+    train_language_model(small, parts.train, schedule, whole)
+    return steps * BATCH * run.context
+
+
+def _tried(run: LanguageRun, every: list[SmallDecoder], model: nn.Module, parts: TextParts, say: Say) -> SmallDecoder:
+    """Return the candidate with the best perplexity after a short training; without one, before it."""
+    steps = round(TRIAL_SHARE * _steps(run, parts))
+    distinct: dict[int, SmallDecoder] = {}
+    for each in every:
+        distinct.setdefault(len(each.layers), each)
+    first = list(distinct.values())[:TRIALS]
+    if steps < 1 or len(first) < 2:
+        return every[0]
+    say(f"trying {len(first)} candidates for {steps} steps each")
+    schedule = TextTraining(steps=steps, batch=BATCH, window=run.context, lr=run.lr, share=run.distill, seed=run.seed)
+    found = []
+    for each in first:
+        small = load(each.plan, model)
+        train_language_model(small, parts.train, schedule, model)
+        found.append((perplexity(small, parts.tune, run.context), each))
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def _measured(
+    run: LanguageRun,
+    search: Candidates,
+    chosen: SmallDecoder,
+    goal: float,
+    aim: float,
+    checkpoint: Checkpoint,
+    whole: Path,
+    drafts: Path,
+    say: Say,
+) -> _Small:
+    """Measure the candidate, and search again at a nearer aim until its measured cost meets the budget closely."""
+    best: _Small | None = None
+    for number in range(ROUNDS):
+        say(f"measuring a smaller model, {number + 1} of at most {ROUNDS}")
+        model = load(chosen.plan, checkpoint.model).eval()
+        file = decoder_to_onnx(model, drafts / f"smaller-{number}.onnx")
+        found = _Small(chosen, model, file, _cost(run, search.slim, whole, file, checkpoint.vocabulary))
+        meets, best_meets = found.cost <= goal, best is not None and best.cost <= goal
+        if (
+            best is None
+            or (meets and (not best_meets or found.cost > best.cost))
+            or (not best_meets and found.cost < best.cost)
+        ):
+            best = found
+        if CLOSE * goal <= found.cost <= goal:
+            break
+        aim *= MARGIN * goal / found.cost
+        if (next_one := _nearer(search, chosen, aim)) is None:
+            break
+        chosen = next_one
+    assert best is not None
+    return best
+
+
+def _nearer(search: Candidates, chosen: SmallDecoder, aim: float) -> SmallDecoder | None:
+    """Return a candidate for another aim: with the same layers if possible; None if there is none or no other one."""
+    gone = len(search.influences) - len(chosen.layers)
+    try:
+        found = search.one(chosen.importance, gone, aim) or search.every(aim)[0]
+    except UserError:
+        return None
+    return None if found.plan == chosen.plan else found
+
+
+def _cost(run: LanguageRun, slim: Slim, whole: Path, file: Path, vocabulary: int) -> float:
+    """Return the measured cost of a file in the budget's unit, relative to the whole model's first measurement."""
+    if not run.budget.phase:
+        return float(_file_bytes(file))
+    times = token_latencies({WHOLE: whole, SMALLER: file}, vocabulary, **_timing(run))
+    before, after = (getattr(times[name], run.budget.phase).median_s for name in (WHOLE, SMALLER))
+    return float(slim.whole.median_s * after / before)
+
+
+def _rows(
+    run: LanguageRun, checkpoint: Checkpoint, models: Mapping[str, tuple[nn.Module, Path]], parts: TextParts, goal: float
+) -> tuple[list[LanguageMeasurement], dict[str, Path], list[str]]:
+    """Return the measurements of all files in turns, the files to keep, and notes."""
+    notes: list[str] = []
+    files: dict[tuple[str, str], Path] = {}
+    for name, (_, file) in models.items():
+        files[name, FP32] = file
+        for form in run.weights:
+            place = file.with_name(f"{'model' if name == SMALLER else name}.{form}.onnx")
+            try:
+                files[name, form] = to_int8(file, place, [_example(file)])
+            except UserError as error:
+                notes.append(f"There is no {form} file of the {name} model: {error.message}.")
+    keys = {f"{name} {form}": file for (name, form), file in files.items()}
+    times = token_latencies(keys, checkpoint.vocabulary, **_timing(run))
+    limit = _limit(run.budget, goal, times[f"{WHOLE} {FP32}"])
+    rows = []
+    for (name, form), file in files.items():
+        taken, size = times[f"{name} {form}"], _file_bytes(file)
+        cost = getattr(taken, run.budget.phase).median_s if run.budget.phase else size
+        rows.append(
+            LanguageMeasurement(
+                name=name,
+                weights=form,
+                bits=BITS[form],
+                decode_s=taken.decode.median_s,
+                decode_low_s=taken.decode.low_s,
+                decode_high_s=taken.decode.high_s,
+                prefill_s=taken.prefill.median_s,
+                perplexity=TokenRunner(file).perplexity(parts.test.numpy(), run.context, HELD_OUT),
+                parameters=sum(each.numel() for each in models[name][0].parameters()),
+                file_bytes=size,
+                meets=cost <= limit,
+            )
+        )
+    return (
+        rows,
+        {key: file for key, file in keys.items() if file.name != models[WHOLE][1].name and key != SMALLER + " fp32"},
+        notes,
+    )
+
+
+def _limit(budget: Budget, goal: float, whole: TokenLatency) -> float:
+    """Return the budget by the last clock: a speed-up is relative to the whole model in the same turns."""
+    return float(getattr(whole, budget.phase).median_s) / budget.value if budget.kind == "speedup" else goal
+
+
+def _example(file: Path) -> tuple[Any, ...]:
+    """Return inputs of a file: two tokens and an empty cache."""
+    return torch.zeros(1, 2, dtype=torch.long), *map(torch.from_numpy, TokenRunner(file).empty())
+
+
+def _widths(search: Candidates, chosen: SmallDecoder) -> dict[str, tuple[int, int]]:
+    """Return the structures of each layer that stays, before and after."""
+    inside = {each.number for each in search.structures.every if each.number in chosen.removed}
+    starts = tuple(f"{search.path}.{number}." for number in chosen.layers)
+    return {
+        layer.removesuffix(".weight"): (len(every), sum(each.number not in inside for each in every))
+        for layer, every in search.structures.layers().items()
+        if layer.startswith(starts)
+    }

@@ -1,0 +1,83 @@
+"""Record of slimming a language model, as plain data: whole and smaller, in each form of the weights, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageMeasurement:
+    """A decoder with its cache on ONNX Runtime.
+
+    Attributes:
+        name: ``whole`` or ``smaller``. ``weights``: form of the weights. ``bits``: those of a weight of a product.
+        decode_s: median seconds of a token. ``decode_low_s``, ``decode_high_s``: quartiles. ``prefill_s``: median of a prompt.
+        perplexity: on the held-out text, by the file itself. ``parameters``: weights. ``file_bytes``: bytes of the file.
+        meets: whether it meets the budget.
+    """
+
+    name: str
+    weights: str
+    bits: int
+    decode_s: float
+    decode_low_s: float
+    decode_high_s: float
+    prefill_s: float
+    perplexity: float
+    parameters: int
+    file_bytes: int
+    meets: bool
+
+
+@dataclass(frozen=True)
+class LanguageRecord:
+    """Slimming of a language model.
+
+    Attributes:
+        model: its folder's name; ``budget``: as asked for; ``goal``: in seconds or bytes.
+        context: tokens in the cache of a decoded token. ``prompt``: tokens of the prefill. ``threads``: those of the runtime.
+        rows: measurements in turns; the first is the whole model in fp32.
+        layers: layers that stay, of ``whole_layers``. ``widths``: structures that stay of each other layer's, by name.
+        importance: name of the importance that was chosen. ``before``: perplexity of the smaller model before its training.
+        predicted: cost of the smaller model by the tables, in the budget's unit.
+        trained: tokens that the smaller model saw, and the share of the whole model's distribution in its loss.
+        random: the weights were random, so that perplexities say nothing.
+    """
+
+    model: str
+    budget: str
+    goal: float
+    context: int
+    prompt: int
+    threads: int
+    rows: tuple[LanguageMeasurement, ...]
+    layers: tuple[int, ...]
+    whole_layers: int
+    widths: Mapping[str, tuple[int, int]]
+    importance: str
+    before: float
+    predicted: float
+    trained: Mapping[str, float]
+    random: bool
+    notes: tuple[str, ...] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> LanguageMeasurement:
+        """The whole model in fp32."""
+        return self.rows[0]
+
+    @property
+    def best(self) -> LanguageMeasurement | None:
+        """Row that meets the budget at the least perplexity; None if no row does."""
+        return min((each for each in self.rows if each.meets), key=lambda each: each.perplexity, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to plain data, with the answer as the number of its row."""
+        best = None if self.best is None else self.rows.index(self.best)
+        return {"version": VERSION, **asdict(self), "best": best}

@@ -1,0 +1,80 @@
+"""Screen of a slimmed language model."""
+
+from __future__ import annotations
+
+from paceline.language_record import LanguageMeasurement, LanguageRecord
+from paceline.reporting.text.screen import GAP, Pair, Paragraph, Screen, Table
+from paceline.units import format_bytes, format_count, format_seconds
+
+KINDS = {(False, False): "", (True, False): "smaller", (False, True): "fewer bits", (True, True): "both"}
+"""Words for an answer by whether it is smaller, and whether it has fewer bits."""
+
+
+def language_screen(record: LanguageRecord) -> Screen:
+    """Return the screen: which of smaller, fewer bits or both meets the budget at the least loss."""
+    answer = answer_text(record)
+    return Screen(
+        title=f"{record.model} slimmed to {record.budget}",
+        answer=(
+            Paragraph(f"{answer}."),
+            GAP,
+            Table(
+                ("", "token", "speed", f"{record.prompt} tokens", "file", "perplexity", "budget"),
+                [_row(record, each) for each in record.rows],
+                frozenset({0, 6}),
+            ),
+            GAP,
+            Pair("smaller", _smaller(record)),
+            Pair("token", f"after {record.context} tokens, {record.threads} thread{'s' * (record.threads > 1)}, in turns"),
+            Pair("trained", _trained(record)),
+            *(Paragraph(note) for note in record.notes),
+        ),
+        brief=f"{record.model}: {answer}",
+        why=tuple(Pair(name, str(value)) for name, value in record.environment.items()),
+        why_holds="the machine",
+    )
+
+
+def answer_text(record: LanguageRecord) -> str:
+    """Return the answer as a sentence without its end."""
+    best = record.best
+    if best is None:
+        return f"Nothing measured meets {record.budget}"
+    kind = KINDS[best.parameters < record.whole.parameters, best.bits < record.whole.bits] or "the whole model"
+    change = 100 * (best.perplexity / record.whole.perplexity - 1)
+    faster = record.whole.decode_s / best.decode_s
+    loss = "perplexities of random weights say nothing" if record.random else f"perplexity {change:+.1f} %"
+    return f"{record.budget} at the least loss: {kind} ({_name(best)}), {faster:.2f}x per token, {loss}"
+
+
+def _name(row: LanguageMeasurement) -> str:
+    return f"{row.name}, {row.weights}"
+
+
+def _row(record: LanguageRecord, row: LanguageMeasurement) -> tuple[str, ...]:
+    return (
+        _name(row),
+        format_seconds(row.decode_s),
+        f"{record.whole.decode_s / row.decode_s:.2f}x",
+        format_seconds(row.prefill_s),
+        format_bytes(row.file_bytes),
+        f"{row.perplexity:.2f}",
+        "meets it" if row.meets else "over it",
+    )
+
+
+def _smaller(record: LanguageRecord) -> str:
+    """Describe what stays: layers, heads and rows."""
+    small = min(record.rows, key=lambda each: each.parameters)
+    layers = f"{len(record.layers)} of {record.whole_layers} layers"
+    kept, before = (sum(pair[place] for pair in record.widths.values()) for place in (1, 0))
+    widths = f"{kept} of {before} heads and rows in them" if before else "all widths"
+    return f"{layers}, {widths}, {format_count(small.parameters)} of {format_count(record.whole.parameters)} parameters"
+
+
+def _trained(record: LanguageRecord) -> str:
+    tokens, share = record.trained["tokens"], record.trained["distill"]
+    before = f"perplexity {record.before:.4g} before"
+    if not tokens:
+        return f"not at all: {before}"
+    return f"{format_count(tokens)} tokens of the text, {share:.0%} by the whole model's distribution; {before}"

@@ -1,0 +1,1 @@
+"""Language models: checkpoints and texts, importance from activations, distillation."""

@@ -1,0 +1,90 @@
+"""A language model is slimmed to the budget of a token or a file, and the files are those of the record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paceline.edge.language_run import LanguageRun, slim_language
+from paceline.errors import UserError
+from paceline.language_record import LanguageRecord
+from paceline.slimming.latency.token_times import TokenRunner
+from paceline.slimming.methods.budget import Budget
+from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.shrink import load
+from tiny_decoders import decoder
+
+TEXT = "The whale swam past the ship, and the crew saw it. " * 80
+
+
+def run_of(folder: Path, **changes: Any) -> LanguageRun:
+    (folder / "text.txt").write_text(TEXT)
+    given = {"budget": Budget.parse("decode=1.5x"), "context": 16, "prompt": 32, "lr": 3e-3, **changes}
+    return LanguageRun(model=str(folder / "model"), text=str(folder / "text.txt"), out=str(folder / "out"), **given)
+
+
+def checked(record: LanguageRecord, run: LanguageRun, model: torch.nn.Module) -> None:
+    """Check that plan and weights are the file, and that the file is the record's."""
+    out = Path(run.out)
+    small = load(SlimPlan.load(out / "plan.json"), model)
+    small.load_state_dict(torch.load(out / "weights.pt", weights_only=True))
+    tokens = np.arange(32, 60)[None]
+    runner = TokenRunner(out / "model.onnx")
+    logits, _ = runner(tokens, runner.empty())
+    with torch.no_grad():
+        expected = small.eval()(torch.from_numpy(tokens)).logits.numpy()
+    assert np.abs(logits - expected).max() < 1e-4 * np.abs(expected).max()
+    assert json.loads((out / "slim.json").read_text())["rows"][1]["name"] == record.rows[1].name
+    assert all(Path(file).is_file() for file in record.files.values())
+
+
+@pytest.mark.long
+def test_a_token_becomes_as_fast_as_the_budget_and_the_text_is_learned(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 128, "intermediate_size": 512, "head_dim": 32, "num_hidden_layers": 3}
+    model = decoder("Qwen3", **sizes)
+    model.save_pretrained(tmp_path / "model")
+    run = run_of(tmp_path)
+    record = slim_language(run)
+    whole, small = record.rows[0], next(each for each in record.rows if (each.name, each.weights) == ("smaller", "fp32"))
+    assert small.decode_s < 1.1 * whole.decode_s / 1.5
+    assert small.perplexity < 0.5 * record.before
+    assert {(each.name, each.weights) for each in record.rows} >= {("whole", "fp32"), ("whole", "int8"), ("smaller", "int8")}
+    assert record.best is not None and record.best.perplexity == min(each.perplexity for each in record.rows if each.meets)
+    checked(record, run, model)
+
+
+@pytest.mark.long
+def test_a_file_becomes_as_small_as_the_budget(tmp_path: Path) -> None:
+    model = decoder("GPT2", hidden_size=64, vocab_size=256)
+    model.save_pretrained(tmp_path / "model")
+    run = run_of(tmp_path, budget=Budget.parse("size=300kB"), epochs=0, weights=())
+    record = slim_language(run)
+    assert (Path(run.out) / "model.onnx").stat().st_size == record.rows[1].file_bytes <= 300e3
+    checked(record, run, model)
+
+
+def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    for changes, says in (
+        ({"budget": Budget("accuracy", 1.0)}, "accuracy=-1pt for a language model"),
+        ({"context": 1}, "a context of 1 token"),
+        ({"prompt": 0}, "0 for `prompt`"),
+        ({"epochs": -1}, "-1 epochs"),
+        ({"distill": 2.0}, "a share of 2"),
+        ({"lr": 0.0}, "learning rate 0"),
+    ):
+        with pytest.raises(UserError, match=says):
+            run_of(tmp_path, **changes)
+    assert str(run_of(tmp_path, budget=Budget.parse("speedup=2x")).budget) == "decode=2x"
+
+
+@pytest.mark.long
+def test_a_context_beyond_the_model_or_the_text_is_refused(tmp_path: Path) -> None:
+    decoder("Qwen3", max_position_embeddings=1000).save_pretrained(tmp_path / "model")
+    for changes, says in (({"context": 10**6}, "1000001 tokens for model"), ({"context": 300}, r"a text of .* tokens")):
+        with pytest.raises(UserError, match=says):
+            slim_language(run_of(tmp_path, **changes))

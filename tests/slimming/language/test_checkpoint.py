@@ -1,0 +1,45 @@
+"""Checkpoints in Hugging Face's format and texts are read or refused with a next step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from paceline.errors import UserError
+from paceline.slimming.language.checkpoint import TextParts, load_checkpoint
+from tiny_decoders import config, decoder
+
+
+@pytest.mark.long
+def test_weights_are_those_of_the_folder_or_random(tmp_path: Path) -> None:
+    model = decoder("GPT2")
+    model.save_pretrained(tmp_path / "with")
+    loaded = load_checkpoint(tmp_path / "with")
+    assert not loaded.random
+    assert loaded.tokens("Aé").tolist() == [65, 195, 169]
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), loaded.model.parameters(), strict=True))
+    config("GPT2", vocab_size=100).save_pretrained(tmp_path / "without")
+    other = load_checkpoint(tmp_path / "without")
+    assert other.random
+    with pytest.raises(UserError, match=r"no tokenizer.json"):
+        other.tokens("a")
+
+
+@pytest.mark.long
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"config.json"):
+        load_checkpoint(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    pytest.importorskip("transformers", reason="needs transformers: pip install transformers")
+    with pytest.raises(UserError, match="vit"):
+        load_checkpoint(tmp_path)
+
+
+def test_the_end_of_a_text_is_held_out() -> None:
+    parts = TextParts.of(torch.arange(1000), 10)
+    assert torch.equal(torch.cat([parts.train, parts.tune, parts.test]), torch.arange(1000))
+    assert (len(parts.test), len(parts.tune)) == (100, 50)
+    with pytest.raises(UserError, match="at least 1,600"):
+        TextParts.of(torch.arange(1000), 20)

@@ -16,6 +16,7 @@ pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'pacel
 
 import edge_latency  # noqa: E402
 import slim_prediction  # noqa: E402
+import slim_promises  # noqa: E402
 from rows import read  # noqa: E402
 
 from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode  # noqa: E402
@@ -54,11 +55,22 @@ def test_published_latencies_stand_beside_predictions(tmp_path: Path, monkeypatc
     edge_latency.main(["--short", "--out", str(tmp_path / "e.csv")])
     rows = read(tmp_path / "e.csv")
     assert [row["device"] for row in rows] == ["Raspberry Pi 4", "Snapdragon 810"]
+    assert [row["source"] for row in rows] == ["ncnn"] * 2
     for row in rows:
-        assert row["low_ms"] < row["predicted_ms"] < row["high_ms"]
         assert row["error"] == pytest.approx(row["predicted_ms"] / row["published_ms"] - 1, abs=0.01)
 
 
 def test_a_network_is_measured_by_layer_and_step() -> None:
     nodes, rest = edge_latency.measured("lenet5")
     assert [name for name, _, _ in nodes] == ["conv1", "conv2", "fc1", "fc2"] and rest > 0
+
+
+@pytest.mark.full
+def test_short_form_of_the_promises_writes_rows_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "rows.csv"
+    slim_promises.main(["--short", "--out", str(out)])
+    rows = read(out)
+    assert [row["architecture"] for row in rows] == list(slim_promises.SHORT) and rows[0]["error"] != ""
+    assert rows[0]["low"] <= rows[0]["measured"] <= rows[0]["high"] < 1.5 and rows[0]["other_clock"] > 0
+    slim_promises.main(["--summary", "--out", str(out)])
+    assert "| all |" in capsys.readouterr().out

@@ -115,7 +115,7 @@ class Training:
 
 
 class _Timed:
-    """What a record and a prediction say of the runtime of their latencies."""
+    """Runtime of the latencies of a record or a prediction."""
 
     target: str
 

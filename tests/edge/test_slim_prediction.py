@@ -15,7 +15,8 @@ from paceline.edge.slim_prediction import predict
 from paceline.edge.slim_run import SlimRun
 from paceline.errors import UserError
 from paceline.hardware.edge import edge_device
-from paceline.slimming.latency.edge_times import WARNING, edge_times, on_device
+from paceline.slimming.latency.edge_errors import edge_errors, errors_note
+from paceline.slimming.latency.edge_times import edge_times, on_device
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.slim import Slim
@@ -85,7 +86,7 @@ def test_ranks_here_and_there(slims: list[Slim], monkeypatch: pytest.MonkeyPatch
     for row, prospect in zip(there.rows, found.every, strict=True):
         theirs = on_device(prospect.nodes, prospect.rest_s, PI, 4)
         assert (row.latency_s, row.low_s, row.high_s) == (theirs.seconds, theirs.low_s, theirs.high_s)
-    assert there.goal == there.latency_s / 2 and WARNING in there.notes
+    assert there.goal == there.latency_s / 2 and errors_note(PI.name, 4) in there.notes
     assert there.device is not None and "https://" in there.device.sources["one_core"] and there.device.cores == 4
 
 
@@ -115,11 +116,15 @@ def test_a_budget_that_a_device_meets_already_is_refused() -> None:
         predict(run_of(budget=Budget("latency", 10.0)), PI)
 
 
-def test_the_warning_is_what_was_measured() -> None:
+def test_the_errors_are_those_of_the_rows_of_results() -> None:
     file = Path(__file__).parents[2] / "benchmarks" / "results" / "edge_latency.csv"
-    errors = [abs(float(row["error"])) for row in csv.DictReader(file.open(newline=""))]
-    assert len(errors) == 10
-    assert f"up to {100 * max(errors):.0f} % " in WARNING and f", {100 * median(errors):.0f} % in the median" in WARNING
+    rows = list(csv.DictReader(file.open(newline="")))
+    found = [(row["device"], row["network"], float(row["published_ms"]) / float(row["predicted_ms"])) for row in rows]
+    assert [(each.device, each.network) for each in edge_errors()] == [each[:2] for each in found] and len(found) == 140
+    assert [each.ratio for each in edge_errors()] == pytest.approx([each[2] for each in found], abs=1e-3)
+    off = 100 * median(abs(float(row["error"])) for row in rows)
+    assert f"were {off:.0f} % off 140 published latencies of 13 processors" in errors_note(PI.name, 4)
+    assert "Raspberry Pi 4 has 16 rows on several cores" in errors_note(PI.name, 4)
 
 
 def test_the_stages_of_a_record() -> None:

@@ -7,7 +7,8 @@ from paceline.edge.slim_data import example_inputs
 from paceline.edge.slim_run import SlimRun, first_budget, notes_on
 from paceline.hardware.edge import EdgeDevice
 from paceline.slim_record import PredictedRow, PublishedDevice, SlimPrediction
-from paceline.slimming.latency.edge_times import WARNING, EdgeTimes, edge_times, on_device
+from paceline.slimming.latency.edge_errors import errors_note
+from paceline.slimming.latency.edge_times import EdgeTimes, edge_times, on_device
 from paceline.slimming.latency.latency_forecast import Prospect, Prospects
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.methods.methods import METHODS
@@ -96,7 +97,7 @@ class _There:
         found = edge_times(_of_the_whole(slim), device, threads=threads)
         self._device, self._threads = device, threads
         self.layers, self.whole = found.by_layer, _span(found)
-        self.notes = (f"{found.note[0].upper()}{found.note[1:]}.", WARNING)
+        self.notes = (f"{found.note[0].upper()}{found.note[1:]}.", errors_note(device.name, threads))
         facts = {name: getattr(device, name) for name in ("one_core", "all_cores", "bandwidth")}
         values = {name: fact.value for name, fact in facts.items()}
         self.device = PublishedDevice(

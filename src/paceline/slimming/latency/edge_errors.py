@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from statistics import median
 
 from paceline.hardware.catalogue import load
 
@@ -53,6 +54,27 @@ def range_from(errors: Iterable[EdgeError], device: str, threads: int) -> tuple[
     ordered = sorted(chosen, key=lambda each: each.ratio)
     weights = [1 / counts[each.device, each.source] for each in ordered]
     return _quantile(ordered, weights, WIDE), _quantile(ordered[::-1], weights[::-1], WIDE)
+
+
+def errors_note(device: str, threads: int) -> str:
+    """Return the errors of predictions, and of those for the processor itself if it has published latencies, as sentences."""
+    every = edge_errors()
+    own = [each for each in every if each.device == device and (each.threads > 1) == (threads > 1)]
+    low, high = range_from(every, device, threads)
+    devices = len({each.device for each in every})
+    said = (
+        f"Such predictions were {_off(every)} off {len(every)} published latencies of {devices} processors in the median. "
+        f"The range, {low:.2g} to {high:.2g} times, holds nine in ten rows of the other processors"
+    )
+    if not own:
+        return f"{said}; {device} has no published row."
+    inside, cores = sum(low <= each.ratio <= high for each in own), "several cores" if threads > 1 else "one core"
+    return f"{said}. {device} has {len(own)} rows on {cores}: {inside} are in the range."
+
+
+def _off(errors: Iterable[EdgeError]) -> str:
+    """Return the median error of predictions, relative to the published latency."""
+    return f"{median(abs(1 / each.ratio - 1) for each in errors):.0%}".replace("%", " %")
 
 
 def _quantile(ordered: list[EdgeError], weights: list[float], share: float) -> float:

@@ -2,7 +2,7 @@
 
 A layer takes at least its multiply-adds at the processor's peak, and its bytes at the memory's rate (the roofline, Williams et
 al., CACM 2009). Each layer is assumed to reach the same share of the roofline there as here, with a peak and a rate measured
-here. The range states the possible error of this prediction. Only a run on the device is a measurement.
+here. The range comes from published latencies of other processors (``edge_errors``). Only a run on the device is a measurement.
 """
 
 from __future__ import annotations
@@ -15,17 +15,10 @@ from functools import cache
 import numpy as np
 
 from paceline.hardware.edge import EdgeDevice
+from paceline.slimming.latency.edge_errors import edge_errors, range_from
 from paceline.slimming.latency.layer_times import REST, LayerTimes
 from paceline.slimming.latency.onnx_nodes import OnnxNode, alone, made, numbers
 
-LOW, HIGH, HIGH_OF_MANY = 0.5, 2.0, 3.5
-"""Range around the prediction on one core, and its upper end on several cores, which share caches and memory. It was chosen so
-that the published latencies of validation/edge lie in it (benchmarks/edge_latency.py).
-"""
-WARNING = (
-    "Ten published latencies were off by up to 74 % from such predictions, 37 % in the median "
-    "(benchmarks/results/edge_latency.csv); the range was chosen on these ten."
-)
 SIDE = 768
 COPIED = 2**26
 
@@ -43,7 +36,7 @@ class EdgeTimes:
     """Predicted seconds on another device.
 
     Attributes:
-        by_layer: seconds of each operation and of the rest. ``low_s``, ``high_s``: the range of the sum.
+        by_layer: seconds of each operation and of the rest. ``low_s``, ``high_s``: range of the sum; it need not hold the sum.
         note: basis of the prediction.
     """
 
@@ -103,7 +96,8 @@ def on_device(
     by_layer[REST] = rest_s * here.peak / there.peak
     whole = sum(by_layer.values())
     note = f"predicted from published figures of {device.name} for {min(threads, device.cores)} of its cores, not measured"
-    return EdgeTimes(by_layer, LOW * whole, (HIGH if threads == 1 else HIGH_OF_MANY) * whole, note)
+    low, high = range_from(edge_errors(), device.name, threads)
+    return EdgeTimes(by_layer, low * whole, high * whole, note)
 
 
 def _least(node: OnnxNode, machine: Machine) -> float:

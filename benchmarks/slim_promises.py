@@ -1,0 +1,210 @@
+"""Promises of slimming, kept or not: predicted against measured latency, and the budget by another clock: rows of a CSV file.
+
+    nice -n -5 python benchmarks/slim_promises.py --out RESULTS/slim_promises.csv
+    python benchmarks/slim_promises.py --only unet lstm --out FILE
+    python benchmarks/slim_promises.py --short --out FILE
+    python benchmarks/slim_promises.py --summary --out RESULTS/slim_promises.csv
+
+RESULTS is benchmarks/results. One row an architecture of ``slim_reach.py`` that is traced in seconds (``SLOW`` are left out).
+Weights are random and nothing is trained: latency does not depend on it. The budget is the first of ``BUDGETS`` that is met.
+
+- ``error``: predicted over measured latency of the slimmed network, less 1, each relative to the whole one; ``table_error``:
+  the same without the correction by one measured network. Measured is the median of ratios in turns, by the processor time of
+  the process, with its quartiles. The promise is 15 %.
+- ``over``: the slimmed network, after the removal that keeps the budget, over the budget, less 1. It is measured in a fresh
+  process by the time of day: the least of each turn, the median of ratios. The promise is 5 %.
+
+--summary measures nothing: it prints the table of the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from reach_networks import NETWORKS, Made
+from rows import append, read
+
+from paceline.edge.kept_budget import shrunk
+from paceline.errors import UserError, shorten
+from paceline.slimming.export.onnx_export import feed, open_session, to_onnx
+from paceline.slimming.slim import Slim
+
+COLUMNS = (
+    "architecture",
+    "from",
+    "budget",
+    "whole_ms",
+    "predicted",
+    "measured",
+    "low",
+    "high",
+    "error",
+    "table_error",
+    "other_clock",
+    "over",
+    "seconds",
+    "load",
+    "why",
+)
+BUDGETS = (2.0, 1.5, 1.2)
+WITHIN, OVER = 0.15, 0.05
+SLOW = ("vit_tiny_patch16_224", "swin_tiny_patch4_window7_224", "levit_128s", "res2net50_14w_8s", "pit_ti_224", "mobilevit_xxs")
+SHORT = ("lstm", "conv3d")
+TURNS, TURN_S = 41, 0.004
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and add rows, or print their summary."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[name for name in NETWORKS if name not in SLOW], choices=list(NETWORKS))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--short", action="store_true", help="two small networks")
+    parser.add_argument("--summary", action="store_true")
+    parser.add_argument("--clock", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    if options.clock:
+        print(json.dumps(wall_ratio(options.clock)))
+        return
+    if options.summary:
+        print(summary(read(options.out)))
+        return
+    done = {row["architecture"] for row in read(options.out)} if options.out.exists() else set()
+    for name in SHORT if options.short else options.only:
+        if name not in done:
+            row = promise(name, *NETWORKS[name])
+            append(options.out, COLUMNS, row)
+            print(*(row.get(each, "") for each in ("architecture", "budget", "error", "over", "why")), flush=True)
+
+
+def promise(name: str, library: str, make: Any) -> dict[str, object]:
+    """Row of one architecture."""
+    start = time.thread_time()
+    row: dict[str, object] = {"architecture": name, "from": library}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of weights that are removed before they are zero
+            torch.manual_seed(0)
+            row |= kept_promise(make())
+    except UserError as error:
+        row["why"] = shorten(error.message)
+    except Exception as error:  # a network that does not run is a row
+        row["why"] = shorten(f"{type(error).__name__}: {error}")
+    return row | {"seconds": f"{time.thread_time() - start:.1f}", "load": f"{os.getloadavg()[0]:.1f}"}
+
+
+def kept_promise(made: Made) -> dict[str, object]:
+    """Predicted and measured ratios of a network at its budget."""
+    model, inputs = made[0].eval(), made[1]
+    slim = Slim(model, inputs, budget=f"speedup={BUDGETS[0]:g}x")
+    small, refusal = None, None
+    for budget in BUDGETS:
+        slim = Slim(model, inputs, budget=f"speedup={budget:g}x", table=slim.table)
+        try:
+            small = slim.shrink().eval()
+            break
+        except UserError as error:
+            refusal = error
+    if small is None:
+        raise refusal or UserError("no budget", "give one")
+    whole_s, power = slim.whole.median_s, float(slim.times.to_json()["power"])
+    predicted = (slim.predicted_s or 0.0) / whole_s
+    found = slim.latency({"whole": model, "small": small})
+    measured, low, high = (each / found["whole"].median_s for each in _quartiles(found["small"]))
+    _, kept, _ = shrunk(slim)
+    other = other_clock(model, kept.eval(), slim.inputs)
+    return {
+        "budget": str(slim.budget),
+        "whole_ms": f"{1e3 * found['whole'].median_s:.4f}",
+        "predicted": f"{predicted:.4f}",
+        "measured": f"{measured:.4f}",
+        "low": f"{low:.4f}",
+        "high": f"{high:.4f}",
+        "error": f"{predicted / measured - 1:.3f}",
+        "table_error": f"{predicted ** (1 / power) / measured - 1:.3f}",
+        "other_clock": f"{other:.4f}",
+        "over": f"{other * slim.budget.value - 1:.3f}",
+    }
+
+
+def _quartiles(latency: Any) -> tuple[float, float, float]:
+    return latency.median_s, latency.low_s, latency.high_s
+
+
+def other_clock(whole: torch.nn.Module, small: torch.nn.Module, inputs: tuple[Any, ...]) -> float:
+    """Latency of the small network over the whole one's, measured by the time of day in a fresh process."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        for each, name in ((whole, "whole"), (small, "small")):
+            file = to_onnx(each, inputs, folder / f"{name}.onnx")
+        np.savez(folder / "inputs.npz", **dict(feed(open_session(file), inputs)))
+        command = [sys.executable, __file__, "--clock", directory]
+        return float(json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout))
+
+
+def wall_ratio(folder: Path) -> float:
+    """Median over turns of the small network's least seconds over the whole one's, which runs before and after."""
+    given = dict(np.load(folder / "inputs.npz"))
+    calls = {name: open_session(folder / f"{name}.onnx") for name in ("whole", "small")}
+    runs = {}
+    for name, session in calls.items():
+        for _ in range(5):
+            session.run(None, given)
+        start = time.perf_counter()
+        session.run(None, given)
+        runs[name] = max(3, round(TURN_S / max(time.perf_counter() - start, 1e-7)))
+
+    def least(name: str) -> float:
+        best = float("inf")
+        for _ in range(runs[name]):
+            start = time.perf_counter()
+            calls[name].run(None, given)
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    before, ratios = least("whole"), []
+    for _ in range(TURNS):
+        small, after = least("small"), least("whole")
+        ratios.append(2 * small / (before + after))
+        before = after
+    return median(ratios)
+
+
+def summary(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Counts of promises kept, the median errors by library, and the rows that miss."""
+    rows = list(rows)
+    made = [row for row in rows if row["error"] != ""]
+    lines = [
+        "| from | networks | median error | within 15 % | over the budget, median | within 5 % |",
+        "|---|---|---|---|---|---|",
+    ]
+    for library in [*dict.fromkeys(row["from"] for row in made), "all"]:
+        own = [row for row in made if library in (row["from"], "all")]
+        errors, over = [abs(row["error"]) for row in own], [row["over"] for row in own]
+        good, met = sum(each <= WITHIN for each in errors), sum(each <= OVER for each in over)
+        lines.append(f"| {library} | {len(own)} | {median(errors):.1%} | {good} | {median(over):+.1%} | {met} |")
+    for row in made:
+        if abs(row["error"]) > WITHIN or row["over"] > OVER:
+            spread = f"{row['low']} to {row['high']}"
+            lines.append(
+                f"{row['architecture']}: {row['budget']}, error {row['error']:+.1%}, over {row['over']:+.1%} ({spread})"
+            )
+    lines += [f"{row['architecture']}: {row['why']}" for row in rows if row["error"] == ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

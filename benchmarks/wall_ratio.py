@@ -1,0 +1,56 @@
+"""Latency of one ONNX file over another's, by the time of day: a process of its own, without PyTorch.
+
+    python benchmarks/wall_ratio.py FOLDER
+
+FOLDER has whole.onnx, small.onnx and inputs.npz. Printed is the median over turns of the small network's least seconds over the
+whole one's, which runs before and after. One thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import onnxruntime as ort
+
+TURNS, TURN_S = 41, 0.004
+
+
+def wall_ratio(folder: Path) -> float:
+    """Ratio of the two files in a folder."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = 1, 1
+    given = dict(np.load(folder / "inputs.npz"))
+    sessions = {
+        name: ort.InferenceSession(str(folder / f"{name}.onnx"), options, providers=["CPUExecutionProvider"])
+        for name in ("whole", "small")
+    }
+    runs = {}
+    for name, session in sessions.items():
+        for _ in range(5):
+            session.run(None, given)
+        start = time.perf_counter()
+        session.run(None, given)
+        runs[name] = max(3, round(TURN_S / max(time.perf_counter() - start, 1e-7)))
+
+    def least(name: str) -> float:
+        best = float("inf")
+        for _ in range(runs[name]):
+            start = time.perf_counter()
+            sessions[name].run(None, given)
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    before, ratios = least("whole"), []
+    for _ in range(TURNS):
+        small, after = least("small"), least("whole")
+        ratios.append(2 * small / (before + after))
+        before = after
+    return median(ratios)
+
+
+if __name__ == "__main__":
+    print(wall_ratio(Path(sys.argv[1])))

@@ -30,8 +30,12 @@ TIMED_ELSEWHERE = "onnxruntime"
 
 def unmeasured_note(target: str) -> str:
     """Return the sentence that says what was not measured."""
-    compared = "compared on ONNX Runtime and checked by its published rules" if target == "tensorrt" else "converted, not run"
-    return f"Unmeasured on {UNMEASURED[target]}: each latency is of ONNX Runtime on this processor. The file was {compared}."
+    checks = {
+        "tensorrt": "compared on ONNX Runtime and held against the parser's published rules",
+        "coreml": "converted, not run",
+    }
+    said = f"Unmeasured on {UNMEASURED[target]}: each latency is of ONNX Runtime on this processor."
+    return f"{said} Files are {checks[target]}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,7 @@ def predicted(
     at_most: float = math.inf,
     codec_cores: float = 0.0,
     hop_s: float = 0.0,
+    worker_times: tuple[float, ...] = (),
 ) -> Prediction:
     """The step that Paceline predicts: paced compute, the link's datasheet rate, codecs on this machine's shared cores.
 
@@ -153,6 +154,7 @@ def predicted(
     predicted as what they send. With ``codec_at`` nic the codec is in a card, ``case["card"]``. ``at_most`` is what this
     machine's cores carry for each host, in bytes/s; ``codec_cores`` what a codec has of them, by default an equal part.
     ``hop_s`` is the measured time of a small message between two hosts, 0 for the assumption of the link's kind.
+    ``worker_times`` are those of ``Predictor``.
     """
     name = {"torch:dense": "dense", "torch:fp16": "bf16", "torch:bf16": "bf16"}.get(case["compression"], case["compression"])
     options = dict(case.get("options", {}))
@@ -181,7 +183,7 @@ def predicted(
     plain = Predictor(constants=(low, typical, high)).step(table, make_cluster(CPU, 1, 1, link), alone)
     factor = (compute_s + update_s) / plain.step_time_s
     timed = low.timed(factor), typical.timed(factor), high.timed(factor)
-    return Predictor(overlap=overlap, constants=timed).step(table, where, strategy)
+    return Predictor(overlap=overlap, constants=timed, worker_times=worker_times).step(table, where, strategy)
 
 
 __all__ = [

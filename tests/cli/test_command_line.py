@@ -37,7 +37,7 @@ SLIM = (
     " --start --memory-format --layout" + EXCHANGE
 )
 PREDICT = (
-    "--round-deadline --max-age"
+    "--round-deadline --max-age --worker-times"
     " --device --devices-per-node --nodes --cluster --on --network --leaf-nodes --oversubscription --global-batch --precision"
     " --micro-batch-size"
     " --compression --exchange --servers"

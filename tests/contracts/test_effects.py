@@ -31,7 +31,8 @@ JOBS: dict[str, list[dict[str, Any]]] = {
         {"context": 2},
         {"offload": "activations"},
         {"sync_every": 8, "compression": "int8"},
-        {"sync_every": 8, "sync_delay": 2, "round_deadline_s": 5.0, "compression": "topk"},
+        {"sync_every": 8, "sync_delay": 2, "compression": "topk"},
+        {"sync_every": 8, "round_deadline_s": 0.0, "compression": "topk"},
     ],
     "mixtral-8x7b": [{"expert": 4, "grad_accum_steps": 2}],
 }
@@ -54,12 +55,14 @@ VALUES: dict[str, tuple[object, ...]] = {
     "outer_momentum": (0.0,),
     "mixing": (0.25,),
     "worker_devices": (2,),
-    "round_deadline_s": (0.0,),
+    "round_deadline_s": (0.0, 5.0),
     "global_batch_size": (128,),
     "codec_at": ("host", "nic"),
     "update": ("fused", "in_backward"),
 }
 """Values to try, where the example of the choice is its usual value or does not go with the jobs."""
+OF_PEERS = {"round_deadline_s", "max_age"}
+"""Choices that are tried where late peers are left behind: who is late follows from the seconds, and the bytes from that."""
 OF_CLUSTER = {"world_size"}
 """Choices that follow from the cluster: with another value the job does not run there."""
 
@@ -78,7 +81,7 @@ def pairs() -> Iterator[tuple[str, dict[str, float], dict[str, float]]]:
             strategy = Strategy.of(**{"world_size": 8, "global_batch_size": 64, **job})
             before = predicted(workload, cluster, strategy)
             for name, item in CHOICES.items():
-                if name in OF_CLUSTER:
+                if name in OF_CLUSTER or (strategy.local.round_deadline_s is not None and name not in OF_PEERS):
                     continue
                 for value in VALUES.get(name) or (item.values.parse(item.example, item.word),):
                     try:

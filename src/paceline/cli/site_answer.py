@@ -29,6 +29,8 @@ def site_answer(
     """
     if o.change:
         raise UserError("--change and --sites are two questions", "give one of them")
+    if o.worker_times:
+        raise UserError("--worker-times with --sites, all of which take the same time", "leave one of them out")
     if o.report:
         raise UserError("--sites has no page", "leave --report out; --picture FILE writes the map")
     every = EVERY if every is None else every

@@ -34,10 +34,10 @@ from paceline.prediction.passes.attention_kernel import check_kernel
 from paceline.prediction.passes.compute import RESOURCES, Resource
 from paceline.prediction.passes.computed_layers import as_computed
 from paceline.prediction.passes.recompute import check_recompute
+from paceline.prediction.step.peer_step import any_worker_step
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_inputs import StepInputs, check_inputs
 from paceline.prediction.step.step_model import PassTimes, StepModel
-from paceline.prediction.step.worker_step import any_worker_step
 from paceline.prediction.tasks.length_step import any_step
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.frameworks import FRAMEWORKS, Framework, framework_of
@@ -119,7 +119,10 @@ class StepPredictor(ABC):
         whole = [
             i
             for i, (_, strategy) in enumerate(candidates)
-            if strategy.parallelism.whole and strategy.worker_devices == 1 and i not in refused
+            if strategy.parallelism.whole
+            and strategy.worker_devices == 1
+            and strategy.local.round_deadline_s is None
+            and i not in refused
         ]
         network = as_computed(workload, plain.typical)
         if len(whole) == len(candidates):
@@ -150,6 +153,7 @@ class Predictor(StepPredictor):
             low, typical and high, set the range instead of the 80 % interval.
         calibration: measurements of this machine, which replace the catalogue's estimates.
         loader: samples/s that the input pipeline delivers to all workers together; 0: unknown, and never a limit.
+        worker_times: time of a step of each worker relative to a usual one; those that are not given take 1.
         overlap: whether the exchange overlaps the backward pass; None: as calibrated, else yes, as in DDP.
         framework: software that trains, or its name in ``FRAMEWORKS``; empty takes that of ``constants``, else ``ordinary``.
         attention: kernel of attention, a name of ``calibration.attention.KERNELS``; empty: the usual of framework and year.
@@ -165,6 +169,7 @@ class Predictor(StepPredictor):
     constants: Efficiency | Bounds | None = None
     calibration: Calibration | None = None
     loader: float = 0.0
+    worker_times: tuple[float, ...] = ()
     overlap: bool | None = None
     framework: Framework | str = ""
     free: frozenset[Resource] = frozenset()
@@ -188,6 +193,10 @@ class Predictor(StepPredictor):
         bounds = tuple(map(self._adapted, given)) if isinstance(given, tuple) else (self._adapted(given),)
         if not 0 <= self.loader < math.inf:
             raise UserError(f"a loader of {self.loader:g} samples/s", "give a positive number, or 0 if unknown")
+        if self.worker_times and self.calibration is not None:
+            raise UserError("worker_times with a calibration, which measured the slowest worker", "leave one of them out")
+        if not all(math.isfinite(factor) and factor > 0 for factor in self.worker_times):
+            raise UserError(f"worker_times {shown(self.worker_times)}", "give numbers above 0, such as 1.5 for a slower worker")
         for name in self.free:
             check_name("resource", name, RESOURCES)
         object.__setattr__(self, "constants", bounds if len(bounds) > 1 else bounds[0])
@@ -207,10 +216,14 @@ class Predictor(StepPredictor):
         bounds = self.constants if isinstance(self.constants, tuple) else (self.constants,) * 3
         legal = self.constants is None or (len(bounds) == 3 and all(isinstance(c, Efficiency) for c in bounds))
         number = isinstance(self.loader, int | float) and not isinstance(self.loader, bool)
+        times = isinstance(self.worker_times, tuple) and all(
+            isinstance(x, int | float) and not isinstance(x, bool) for x in self.worker_times
+        )
         for name, fine, instead in (
             ("constants", legal, "give paceline.calibration.constants.efficiency(...), or three of them"),
             ("calibration", isinstance(self.calibration, Calibration | None), "give a paceline.prediction.Calibration"),
             ("loader", number, "give samples/s, or 0 if unknown"),
+            ("worker_times", times, "give a tuple of numbers, one for each worker"),
             ("overlap", isinstance(self.overlap, bool | None), "give True, False or None"),
             ("framework", isinstance(self.framework, str | Framework), f"give one of {', '.join(FRAMEWORKS)}"),
             ("attention", isinstance(self.attention, str), f"give one of {', '.join(KERNELS)}"),
@@ -257,7 +270,7 @@ class Predictor(StepPredictor):
         """Return the evaluation of arrays, or of each candidate for what arrays lack."""
         if self.calibration is not None or self.free:
             return Predicted(self, workload)
-        return OnMesh(self.model(workload)) if divided else Batched(self.model(workload))
+        return OnMesh(self.model(workload)) if divided or self.worker_times else Batched(self.model(workload))
 
     def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
         """Predict one training step from the constants or the calibration. Raises UserError as ``StepPredictor.step``."""
@@ -283,6 +296,7 @@ class Predictor(StepPredictor):
             calibration=self.calibration,
             overlap=self.overlaps,
             loader=self.loader,
+            worker_times=self.worker_times,
             free=self.free,
         )
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from paceline.errors import UserError
 from paceline.strategy.buckets import T
 from paceline.strategy.choices.choice import FIGURES, RUNS, EmitRule, Need, Trained, check_needs, check_values, choice
 from paceline.strategy.choices.choice_values import RealNumber, WholeNumber
+from paceline.strategy.codec_place import IN_CARD
 from paceline.strategy.compression.compression import Compression
 from paceline.strategy.worker_counts import check_workers
 
@@ -185,10 +187,21 @@ class LocalSteps:
                 "a deadline of {value:g} s with an exchange in every step",
                 "give sync_every too",
             ),
+            Need(
+                lambda local: local.fragments == 1,
+                "a deadline of {value:g} s with {of.fragments} fragments: peers exchange the whole network",
+                "leave fragments out, or round_deadline_s",
+            ),
+            Need(
+                lambda local: not local.sync_delay,
+                "a deadline of {value:g} s with a delay of {of.sync_delay} steps: peers wait for their exchange",
+                "leave sync_delay out, or round_deadline_s",
+            ),
         ),
+        strategy_needs=(lambda s: s.local.check_peers(s.gradient_exchange),),
         title="late peers are left out after {value:g} s",
         source="Douillard et al. 2026, arXiv:2604.21428 (grace window); torchft 0.2.0 (join timeout of a quorum)",
-        affects=("time", "numerics"),
+        affects=(*FIGURES, "numerics"),
     )
     max_age: int = choice(
         0,
@@ -207,7 +220,7 @@ class LocalSteps:
         ),
         title="changes up to {value} outer steps old count",
         source="Liu et al. 2024, arXiv:2401.09135",
-        affects=("numerics",),
+        affects=("bytes", "time", "numerics"),
     )
     residual_decay: float = choice(
         1.0,
@@ -268,6 +281,13 @@ class LocalSteps:
                 f"residual_decay {self.residual_decay:g} of {compression.name}, which keeps no residuals",
                 "leave it out, or give a compression with error feedback, such as topk",
             )
+
+    def check_peers(self, exchange: Any) -> None:
+        """Raise UserError for a gradient exchange that peers do not have. ``exchange``: a ``GradientExchange``."""
+        if exchange.exchange.uses_nodes or exchange.exchange.uses_switch or exchange.codec_at is IN_CARD:
+            card = " with a codec in the network card" if exchange.codec_at is IN_CARD else ""
+            given = f"exchange {exchange.exchange}{card} with peers, which send to each other directly"
+            raise UserError(given, "give another exchange, or leave round_deadline_s and peers out")
 
     @property
     def own_share(self) -> float:

@@ -104,19 +104,3 @@ def test_the_outer_step_is_spread_over_its_steps() -> None:
 def test_more_local_steps_never_make_a_step_slower() -> None:
     seconds = [step(sync_every=every, compression="int8").seconds for every in (2, 3, 8, 32, 512)]
     assert seconds == sorted(seconds, reverse=True)
-
-
-def test_a_deadline_limits_the_wait_for_slower_workers() -> None:
-    """By hand: all wait 1 + s z for the slowest of N, workers of one device without a wait compute alone."""
-    workers, every = step(sync_every=8), 8
-    work = float(workers.pieces.forward + workers.pieces.backward) / workers.costs.slowest
-    wait = work * (workers.costs.slowest - 1)
-    none = step(sync_every=every, round_deadline_s=0.0)
-    assert wait > 0 and none.costs.slowest == 1 and workers.seconds - none.seconds == pytest.approx(wait)
-    half = step(sync_every=every, round_deadline_s=every * wait / 2)
-    assert workers.seconds - half.seconds == pytest.approx(wait / 2)
-    assert step(sync_every=every, round_deadline_s=every * wait * 1.1).seconds == workers.seconds
-    pairs = [strategy(sync_every=8, round_deadline_s=d, **more) for d in (None, 0.0) for more in ({}, {"worker_devices": 2})]
-    one = [Predictor().step(NETWORK, WHERE, s).step_time_s for s in pairs]
-    assert one[2] < one[0] and one[3] < one[1], "also of workers with two devices, which wait for each other"
-    assert Predictor().many(NETWORK, [(WHERE, s) for s in pairs]).step_s == pytest.approx(one, rel=1e-9)

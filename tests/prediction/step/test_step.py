@@ -9,9 +9,10 @@ import pytest
 from paceline.hardware.cluster import cluster
 from paceline.prediction import ORDINARY
 from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
+from paceline.prediction.step.peer_step import PeerStep, any_worker_step
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import WholeStep
-from paceline.prediction.step.worker_step import WorkerStep, any_worker_step
+from paceline.prediction.step.worker_step import WorkerStep
 from paceline.prediction.tasks.length_step import LengthStep
 from paceline.prediction.tasks.task_step import TaskStep
 from paceline.strategy import Strategy
@@ -20,7 +21,7 @@ from paceline.workload import Workload
 NET, PLACE = Workload.named("gpt2"), cluster("A100", 4, 2, "100Gb/s")
 
 
-def step(**mesh: int) -> Step:
+def step(**mesh: float) -> Step:
     strategy = Strategy.of(world_size=8, global_batch_size=64, precision="bf16", **mesh).settled(NET, PLACE)
     model = ORDINARY.model(NET)
     return (any_worker_step if strategy.parallelism.whole else mesh_step)(model, PLACE, strategy)
@@ -28,9 +29,14 @@ def step(**mesh: int) -> Step:
 
 @pytest.mark.parametrize(
     ("kind", "mesh"),
-    [(WholeStep, {}), (MeshStep, {"tensor": 2, "pipeline": 2}), (WorkerStep, {"sync_every": 8, "worker_devices": 4})],
+    [
+        (WholeStep, {}),
+        (MeshStep, {"tensor": 2, "pipeline": 2}),
+        (WorkerStep, {"sync_every": 8, "worker_devices": 4}),
+        (PeerStep, {"sync_every": 8, "worker_devices": 4, "round_deadline_s": 0.0, "max_age": 2}),
+    ],
 )
-def test_the_parts_of_a_step_sum_to_it(kind: type[Step], mesh: dict[str, int]) -> None:
+def test_the_parts_of_a_step_sum_to_it(kind: type[Step], mesh: dict[str, float]) -> None:
     found = step(**mesh)
     assert type(found) is kind and not inspect.isabstract(kind)
     assert sum(found.exposed.values()) == pytest.approx(found.seconds)

@@ -329,12 +329,13 @@ def test_every_choice_is_listed():
     # Left out where they are as usual: local steps, places, and bits of residuals and of what is dense.
     placed = Strategy.of(
         **BASE, compression="inceptionn", exchange="ring", codec_at="nic", memory_format="channels_last", **LOCAL
-    ).changed(round_deadline_s=1.0, max_age=1)
+    )
     narrow = Strategy.of(**BASE, **SIGN, residual_bits=16, residuals_at="host", dense_bits=16).to_json()
     update = {"stored_weights": "bf16", "update": "fused", "state_bits": 16, "optimizer": "adam", "ema": True}
     stored = Strategy.of(**BASE, precision="bf16", loss="chunked", **update)
     workers = Strategy.of(**{**BASE, "world_size": 4}, compression="topk", **LOCAL, residual_decay=0.5, worker_devices=2)
-    written = placed.to_json().keys() | narrow.keys() | stored.to_json().keys() | workers.to_json().keys()
+    peers = Strategy.of(**BASE, sync_every=2, round_deadline_s=1.0, max_age=1).to_json().keys()
+    written = placed.to_json().keys() | narrow.keys() | stored.to_json().keys() | workers.to_json().keys() | peers
     tasks = {"task": "dpo", "tokens_per_sample": "mean=400,max=2048"}
     for more in (tasks, {"offload": "activations", "offload_layers": 1}):
         written |= Strategy.of(**BASE, **more).to_json().keys()

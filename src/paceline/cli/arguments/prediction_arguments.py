@@ -46,7 +46,17 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     add_software_argument(parser)
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
     software.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=loader)
+    pace = "seconds of a step of some workers, relative to a usual one: 1.5 for a slow one, 1.5,2 for two (default: all 1)"
+    software.add_argument("--worker-times", metavar="X,Y", type=parse_times, default=(), help=pace)
     add_records_argument(parser)
+
+
+def parse_times(text: str) -> tuple[float, ...]:
+    """Read ``1.5,2``. Raises UserError."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"worker times {text!r}", "write numbers such as 1.5 or 1.5,2") from None
 
 
 CARDS = "Paceline engine, INCEPTIONN goal, INCEPTIONN VC709"

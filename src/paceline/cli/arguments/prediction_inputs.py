@@ -91,9 +91,13 @@ def job_of(o: argparse.Namespace, workload: Workload) -> AdjustableJob:
     return AdjustableJob(made, parse_lora(o.lora) if o.lora else None, workload.tokens)
 
 
-def predictor(o: argparse.Namespace, loader: float = 0.0) -> StepPredictor:
-    """Return a predictor with the options' software level and records, and input of ``loader`` samples/s. Raises UserError."""
-    plain = plain_predictor(o, loader)
+def predictor(o: argparse.Namespace, loader: float = 0.0, worker_times: tuple[float, ...] = ()) -> StepPredictor:
+    """Return a predictor with the options' software level and records, and input of ``loader`` samples/s.
+
+    Raises:
+        UserError: an option that is not legal.
+    """
+    plain = plain_predictor(o, loader).changed(worker_times=worker_times)
     measured = measured_steps(o)
     return fit(measured, plain) if measured else plain
 

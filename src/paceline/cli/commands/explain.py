@@ -36,7 +36,7 @@ def add(parser: Parser) -> None:
 
 def _explain(o: argparse.Namespace) -> Answer:
     inputs = prediction_inputs(o)
-    model = predictor(o, o.loader)
+    model = predictor(o, o.loader, o.worker_times)
     explanation = explain(*inputs, o.beside, predictor=model)
     if o.trace:
         try:

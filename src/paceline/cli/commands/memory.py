@@ -36,7 +36,7 @@ def add(parser: Parser) -> None:
 
 
 def _memory(o: argparse.Namespace) -> Answer:
-    inputs, model = prediction_inputs(o), predictor(o, o.loader)
+    inputs, model = prediction_inputs(o), predictor(o, o.loader, o.worker_times)
     prediction = model.step(*inputs)
     shown = prediction.memory_timeline(o.rank)
     screen = memory_screen(prediction, prediction.memory_timelines, shown)

@@ -49,7 +49,7 @@ def _predict(o: argparse.Namespace) -> Answer:
         return _predict_asynchronous(o)
     if o.server_device:
         raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
-    inputs, model = prediction_inputs(o), predictor(o, o.loader)
+    inputs, model = prediction_inputs(o), predictor(o, o.loader, o.worker_times)
     prediction, steps = model.step(*inputs), steps_by_transport(model, *inputs)
     json = {**prediction.to_json(), "by_transport": figures_by_transport(steps)}
     shown = with_steps(prediction_screen(prediction), steps)
@@ -99,6 +99,8 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
         raise UserError("failures of asynchronous workers are not predicted", "leave --mtbf out")
     if o.batch_growth:
         raise UserError("the batch of asynchronous workers does not grow", "leave --batch-growth out")
+    if o.worker_times:
+        raise UserError("asynchronous workers are simulated with equal times", "leave --worker-times out")
     if o.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
     server_device = hardware.device(o.server_device) if o.server_device else None

@@ -61,7 +61,7 @@ def _whatif(o: argparse.Namespace) -> Answer:
         raise UserError("no --change is given", "give one, such as --change nodes+1 or network=100Gb/s, or --sites 2..64")
     changes = [parse_change(text) for text in o.change]
     prices = parse_prices(o.price or ())
-    inputs, model = prediction_inputs(o), predictor(o, o.loader)
+    inputs, model = prediction_inputs(o), predictor(o, o.loader, o.worker_times)
     gains = whatif(
         *inputs,
         changes,

@@ -262,8 +262,9 @@ def _local_steps(strategy: Strategy) -> Iterator[Assumption]:
     if local.round_deadline_s is not None:
         yield Assumption(
             "exchange",
-            f"A round waits at most {local.round_deadline_s:g} s for workers that compute slower at random. Changes that come "
-            "later, and the state that a late worker fetches, are not in the step. --mtbf counts the waits for failed ones.",
+            f"The peers' rounds are simulated: an exchange waits {local.round_deadline_s:g} s at most for late ones. "
+            "Later ones fetch the shared weights over the link of one other, and their change counts if it is at most "
+            f"{local.max_age} outer steps old. Samples a second are those that count. --mtbf counts failures.",
             "Douillard et al. 2026, arXiv:2604.21428",
         )
 

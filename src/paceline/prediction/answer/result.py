@@ -90,6 +90,7 @@ class Prediction(Metrics):
         attention: kernel of attention (``calibration.attention``); empty in a network without attention.
         held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without such runs.
         useful_tokens_per_s: tokens without padding, if samples differ in length; else 0.
+        counted: share of the workers' steps that count in the trained model, where late workers are left behind; else 1.
         parts: seconds of the step by part, if its task has several; they sum to ``step_time_s``.
         exposed: seconds of the step by what it waits for. They sum to ``step_time_s``; the largest is the ``bottleneck``.
         memory_timelines: memory over time, one timeline for ranks that do the same; empty in a prediction that was read back.
@@ -110,6 +111,7 @@ class Prediction(Metrics):
     memory_timelines: Sequence[MemoryTimeline] = field(default=(), repr=False, compare=False)
     parts: Mapping[str, float] = field(default_factory=dict)
     useful_tokens_per_s: float = 0.0
+    counted: float = 1.0
 
     @property
     def allocated_bytes(self) -> float:
@@ -137,6 +139,7 @@ class Prediction(Metrics):
         plain: Any = tuple(str(assumption) for assumption in self.assumptions)
         data = super(Prediction, replace(self, assumptions=plain, timeline=(), memory_timelines=())).to_json()
         left_out = {"memory_timelines", *(name for name in ("parts", "useful_tokens_per_s") if not getattr(self, name))}
+        left_out |= {"counted"} if self.counted == 1 else set()
         return {name: value for name, value in data.items() if name not in left_out}
 
     @classmethod

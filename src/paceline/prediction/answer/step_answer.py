@@ -58,7 +58,7 @@ def step_answer(
         step_time_s=step.seconds,
         low_s=range_s[0],
         high_s=range_s[1],
-        samples_per_s=strategy.global_batch_size / step.seconds if step.seconds else math.inf,
+        samples_per_s=step.counted * strategy.global_batch_size / step.seconds if step.seconds else math.inf,
         compute_s=step.seconds - waited,
         comm_s=step.busy_s("network"),
         codec_s=step.busy_s("codec"),
@@ -82,6 +82,7 @@ def step_answer(
         exposed={str(name): without_rounding(seconds, step.seconds) for name, seconds in step.exposed.items()},
         parts=parts.parts if parts else {},
         useful_tokens_per_s=_useful(workload, strategy, step),
+        counted=step.counted,
     )
 
 
@@ -89,7 +90,7 @@ def _useful(workload: Workload, strategy: Strategy, step: Step) -> float:
     """Return tokens that count, a second, where samples differ in length; else 0."""
     if not strategy.tokens_per_sample.vary or not step.seconds:
         return 0.0
-    return float(strategy.global_batch_size * useful_tokens(workload, strategy) / step.seconds)
+    return float(step.counted * strategy.global_batch_size * useful_tokens(workload, strategy) / step.seconds)
 
 
 def described(cluster: Cluster) -> dict[str, Any]:

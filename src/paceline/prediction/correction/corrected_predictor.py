@@ -102,11 +102,11 @@ Predictor.register(CorrectedPredictor)  # isinstance(fit(...), Predictor) has al
 def fit(observations: Sequence[Observation], predictor: StepPredictor = ORDINARY) -> CorrectedPredictor:
     """Return the predictor, corrected by observed steps.
 
-    An observation is predicted when it is first needed, and an error is raised then. The correction leaves out the loader, free
-    resources and earlier observations of the predictor.
+    An observation is predicted when it is first needed, and an error is raised then. The correction leaves out the loader, slow
+    workers, free resources and earlier observations of the predictor.
     """
     base = predictor.uncorrected
-    model = base.changed(loader=0.0, free=frozenset())
+    model = base.changed(loader=0.0, worker_times=(), free=frozenset())
     return CorrectedPredictor(base=base, correction=Correction(observations, base.typical, partial(_on_host, model)))
 
 

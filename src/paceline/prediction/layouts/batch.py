@@ -23,7 +23,7 @@ from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.exchange.matrix_exchange import matrix_exchange_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.offload import check_offload, check_paged
-from paceline.prediction.step.costs import late_seconds, run_again, slowest_in_step, update_seconds
+from paceline.prediction.step.costs import run_again, slowest, update_seconds
 from paceline.prediction.step.framework_memory import fragments_share, framework_bytes, free_bytes
 from paceline.prediction.step.memory import (
     fixed_bytes,
@@ -34,11 +34,11 @@ from paceline.prediction.step.memory import (
     usable_bytes,
 )
 from paceline.prediction.step.optimizer_state import PAGE, is_paged
+from paceline.prediction.step.peer_step import any_worker_step
 from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
-from paceline.prediction.step.worker_step import any_worker_step
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.strategy import COMPUTING, Strategy, moving_of_step
 from paceline.workload.table import Workload
@@ -83,7 +83,7 @@ class Evaluation(ABC):
 @final
 @dataclass(frozen=True, slots=True)
 class Batched(Evaluation):
-    """Evaluation of undivided networks as arrays, by a model without a calibration and without free resources."""
+    """Evaluation of undivided networks as arrays, by a model without a calibration, free resources and slow workers."""
 
     model: StepModel
 
@@ -306,15 +306,10 @@ class _SameExchange:
         model, first, exchange = passes.model, self.strategies[0], passes.model.exchange(self.cluster, self.settled)
         plan = exchange.plan
         workload, constants = model.workload, model.constants
-        shared, late_s = first.parallelism.sharding.weights, late_seconds(first)
+        shared = first.parallelism.sharding.weights
         at = columns(plan, len(workload.layers), shared)
         forward, backward = (np.array([rows[row][at] for row in self.rows]) for rows in (passes.forward, passes.backward))
-        slow = np.array(
-            [
-                slowest_in_step(first.world_size, first.worker_devices, late_s, work_s * s.parallelism.micro_batches, constants)
-                for s, work_s in zip(self.strategies, (forward[:, -1] + backward[:, -1]).tolist(), strict=True)
-            ]
-        )[:, np.newaxis]
+        slow = slowest(first.world_size, constants)
         forward, backward = forward * slow, backward * slow
         updates: dict[Hashable, float] = {}
         share = model.host_share(self.cluster, first)

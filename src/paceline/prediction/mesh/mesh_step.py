@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.memory_timeline import BEYOND, COMMUNICATORS, CONTEXT, FRAGMENTS
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds
@@ -295,6 +296,11 @@ def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshSte
         UserError: as ``StepModel.step``; layers, heads or blocks that do not divide.
     """
     mesh = strategy.parallelism
+    if model.worker_times:
+        raise UserError(
+            f"{len(model.worker_times)} worker times of a network that several devices hold together",
+            "leave worker_times out, or divide the network no further than by data",
+        )
     own_part = divide(model, cluster, strategy)
     whole, collectives, waits, uneven = own_part.workload, own_part.collectives, own_part.waits, own_part.uneven
     forward, backward = own_part.passes

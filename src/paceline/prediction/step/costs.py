@@ -5,7 +5,6 @@ Costs follow from the catalogue by the roofline and the alpha-beta model, or fro
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import NormalDist
@@ -83,24 +82,22 @@ def slowest(workers: int, efficiency: Efficiency) -> float:
     return 1 + efficiency.straggler_spread * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
 
 
-def slowest_in_step(workers: int, within: int, late_s: float, work_s: float, efficiency: Efficiency) -> float:
-    """Return ``slowest`` of workers that wait at most ``late_s`` in a step for slower ones outside their own group.
+def slowest_of(workers: int, times: tuple[float, ...], efficiency: Efficiency) -> tuple[float, float]:
+    """Return ``slowest`` of N workers, some of which always take longer than a usual one, and the longest of their times.
 
     Args:
-        within: devices of a group, which wait for each other in every step.
-        work_s: seconds of the passes of a step.
+        times: time of a step of the first ones relative to a usual one. The others take 1.
+
+    Raises:
+        UserError: more times than workers.
     """
-    most = slowest(workers, efficiency)
-    if math.isinf(late_s) or not work_s:
-        return most
-    own = slowest(within, efficiency)
-    return own + min(most - own, late_s / work_s)
-
-
-def late_seconds(strategy: Strategy) -> float:
-    """Return the most seconds of a mean step that a worker waits for slower ones; inf without a deadline."""
-    deadline_s = strategy.local.round_deadline_s
-    return math.inf if deadline_s is None else deadline_s / strategy.sync_every
+    if len(times) > workers:
+        raise UserError(f"{len(times)} times for {workers} workers", "give at most one for each worker; the others take 1")
+    longest = max((*times, *(1.0,) * (len(times) < workers)), default=1.0)
+    if longest == 1 and all(factor == 1 for factor in times):
+        return slowest(workers, efficiency), 1.0
+    most = times.count(longest) + (workers - len(times) if longest == 1 else 0)
+    return longest * slowest(most, efficiency), longest
 
 
 def update_seconds(

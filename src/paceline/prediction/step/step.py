@@ -14,7 +14,8 @@ class Step(ABC):
     """One training step of a strategy on a cluster.
 
     Final classes: ``WholeStep`` if each device holds the whole network, ``MeshStep`` if several devices hold it, ``WorkerStep``
-    of groups of devices that take local steps, ``TaskStep`` and ``LengthStep`` of other tasks and lengths.
+    of groups of devices that take local steps (``PeerStep`` if they leave late ones behind), ``TaskStep`` and ``LengthStep`` of
+    other tasks and lengths.
     """
 
     @property
@@ -51,6 +52,11 @@ class Step(ABC):
     @abstractmethod
     def dense_wire_bytes(self) -> int:
         """Bytes that the same device sends without compression."""
+
+    @property
+    def counted(self) -> float:
+        """Share of the workers' steps that count in the trained model; below 1 if late workers are left behind."""
+        return 1.0
 
     @property
     def stage_work_s(self) -> tuple[float, ...]:

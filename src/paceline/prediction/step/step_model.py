@@ -6,7 +6,6 @@ waits for no other (``StepModel.passes``).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -31,7 +30,7 @@ from paceline.prediction.passes.cut_loss import with_cut_loss
 from paceline.prediction.passes.host import hook_seconds, host_excess, host_launches, host_seconds
 from paceline.prediction.passes.offload import check_offload, check_paged, copy_rate, paging_seconds
 from paceline.prediction.passes.recompute import recomputed
-from paceline.prediction.step.costs import StepCosts, calibrated_costs, late_seconds, run_again, slowest_in_step, update_seconds
+from paceline.prediction.step.costs import StepCosts, calibrated_costs, run_again, slowest_of, update_seconds
 from paceline.prediction.step.expert_replicas import ExpertReplicas, together
 from paceline.prediction.step.exposed import exposed_seconds, waits_within
 from paceline.prediction.step.memory import fixed_bytes, loss_of, memory_breakdown, numbers_of
@@ -186,7 +185,7 @@ class StepModel:
         free: resources that cost no time.
         level: bound of payloads whose length depends on their values.
         workers: workers that compute at once and wait for the slowest; 0 means those of the strategy.
-        late_s: most seconds of a step that they wait for slower ones outside the strategy's own, if ``workers`` is given.
+        worker_times: time of a step of each worker relative to a usual one; those that are not given take 1.
         experts: parameters of the layers that ``workload`` leaves out, with other replicas.
         host_devices: devices of a node, which share its host; 0: those of the cluster.
         numbers: numbers that the network computes on; None: those of the strategy.
@@ -200,7 +199,7 @@ class StepModel:
     free: frozenset[Resource] = frozenset()
     level: PayloadBound = "expected"
     workers: int = 0
-    late_s: float = math.inf
+    worker_times: tuple[float, ...] = ()
     experts: ExpertReplicas | None = None
     host_devices: int = 0
     numbers: Numbers | None = None
@@ -241,9 +240,9 @@ class StepModel:
         again, again_share = run_again(self.workload, recomputation, forward.repeated)
         exchange = self.exchange(cluster, strategy)
         beside = float((backward.total + again).sum())
-        work_s = (float(forward.total.sum()) + beside) * strategy.parallelism.micro_batches
-        slow = self._slowest(strategy, work_s)
+        slow, longest = self._slowest(strategy)
         update, hosted = self._update_seconds(cluster, strategy, exchange.plan, beside * slow)
+        update, hosted = (update[0] * longest, update[1] * longest, update[2] * longest), hosted * longest
         costs = StepCosts(
             forward,
             backward,
@@ -265,12 +264,10 @@ class StepModel:
             costs = replace(costs, optimizer=(memory + outer[0], launches + outer[1], products))
         return self._without_free(costs, recomputation) if self.free else costs
 
-    def _slowest(self, strategy: Strategy, work_s: float) -> float:
-        """Return the time of the slowest worker that a step waits for over the mean. ``work_s``: seconds of its passes."""
-        if self.workers:
-            return slowest_in_step(self.workers, strategy.world_size, self.late_s, work_s, self.constants)
-        within = strategy.worker_devices
-        return slowest_in_step(strategy.world_size, within, late_seconds(strategy), work_s, self.constants)
+    def _slowest(self, strategy: Strategy) -> tuple[float, float]:
+        """Return the time of the passes of the slowest worker that a step waits for over the mean, and that of its update."""
+        workers = self.workers or strategy.world_size
+        return slowest_of(workers, self.worker_times, self.constants)
 
     def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
         """Return the passes including their waits for the host, for its copies and for vectors of divided tables."""

@@ -23,7 +23,6 @@ from paceline.prediction.exchange.group_view import group_view
 from paceline.prediction.exchange.local_steps import local_bytes, outer_seconds
 from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.passes.compute import Resource, Seconds
-from paceline.prediction.step.costs import late_seconds
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import PassTimes, StepModel, WholeStep
 from paceline.prediction.step.waits import BETWEEN, LANE, wait
@@ -153,24 +152,18 @@ class WorkerStep(Step):
         return (*waits, *((wait(BETWEEN, late, self.between_s),) if self.between_s else ()), *rest, outer, *sent)
 
 
-def any_worker_step(model: StepModel, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> Step:
-    """Return the step of a strategy whose devices hold the whole network, also of workers with several devices.
+def worker_step(model: StepModel, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> WorkerStep:
+    """Return the step of workers with several devices.
 
     Raises:
         UserError: as ``StepModel.step``; workers that nodes' boundaries cut unevenly.
     """
-    if strategy.worker_devices == 1:
-        return model.step(cluster, strategy, passes)
-    return worker_step(model, cluster, strategy, passes)
-
-
-def worker_step(model: StepModel, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> WorkerStep:
-    """Return the step of workers with several devices. Raises UserError as ``any_worker_step``."""
     view, alone = one_worker(cluster, strategy)
-    every = replace(model, workers=strategy.world_size, late_s=late_seconds(strategy))
+    each = tuple(factor for factor in model.worker_times for _ in range(strategy.worker_devices))
+    every = replace(model, workers=strategy.world_size, worker_times=each)
     own = every.step(view, alone.settled(model.workload, view), passes)
     exchange = exchange_seconds(model.plan(cluster, strategy), cluster, model.constants)
-    exchange = _without_gathers(exchange)
+    exchange = without_gathers(exchange)
     memory_s, launch_s = outer_seconds(model.workload, strategy, cluster.device, model.constants)
     if model.free:
         exchange = exchange.without(model.free)
@@ -201,7 +194,7 @@ def one_worker(cluster: Cluster, strategy: Strategy) -> tuple[Cluster, Strategy]
     return view, alone
 
 
-def _without_gathers(exchange: ExchangeSeconds) -> ExchangeSeconds:
+def without_gathers(exchange: ExchangeSeconds) -> ExchangeSeconds:
     """Return the exchange without the all-gathers of weights, which belong to each worker's own step."""
     plan = replace(exchange.plan, gathers=(), gathering=tuple(() for _ in exchange.plan.gathering))
     none = np.zeros((0, plan.count))

@@ -88,6 +88,11 @@ class LengthStep(Step):
         return self.timed.waited_s
 
     @property
+    def counted(self) -> float:
+        """Share of the workers' steps that count in the trained model."""
+        return self.fullest.counted
+
+    @property
     def feed_s(self) -> float:
         """Seconds that the input pipeline needs for the samples of the step."""
         return self.timed.feed_s

@@ -16,9 +16,10 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.prediction.passes.compute import Resource, Seconds
 from paceline.prediction.step.memory import loss_bytes, loss_of, numbers_of, sample_bytes, saved_numbers
+from paceline.prediction.step.peer_step import any_worker_step
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import StepModel, WholeStep
-from paceline.prediction.step.worker_step import WorkerStep, any_worker_step
+from paceline.prediction.step.worker_step import WorkerStep
 from paceline.prediction.tasks.forward_only import forward_only, is_adapted, tokens_of, with_logits
 from paceline.prediction.tasks.generation import Generation, generation
 from paceline.record import Event
@@ -221,6 +222,11 @@ class TaskStep(Step):
         generated = self.before.generated.spent if self.before.generated else {}
         links = sum(seconds for name, seconds in generated.items() if name in ("network", "intra-node link"))
         return self.training.waited_s + links + sum(own.step.waited_s + own.gather_s for own in self.before.forwards)
+
+    @property
+    def counted(self) -> float:
+        """Share of the workers' steps that count in the trained model."""
+        return self.training.counted
 
     @property
     def feed_s(self) -> float:

@@ -152,6 +152,8 @@ def _answer(p: Metrics, waits: str) -> Iterator[Block]:
     yield Pair("throughput", f"{rate(p.samples_per_s)} samples/s ({rate_range(p)})")
     if useful := getattr(p, "useful_tokens_per_s", 0.0):
         yield Pair("tokens", f"{rate(useful)} tokens/s that count, without padding")
+    if (counted := getattr(p, "counted", 1.0)) < 1:
+        yield Pair("late workers", f"{counted:.0%} of the steps count; the rest are lost")
     yield Pair("parts", parts_text(p))
     yield Pair("waits for", waits)
     yield Pair("memory", _memory(p), "" if getattr(p, "fit", "fits") == "fits" else "bad")

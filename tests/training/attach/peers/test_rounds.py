@@ -77,6 +77,13 @@ def test_fewer_than_min_peers_wait_and_then_fail(peers: list[PeerStore]) -> None
         rounds(peers[0], 0.0, 2, timeout_s=0.05).gather(1, True, ("", ()))
 
 
+def test_one_that_fetched_without_a_change_to_give_is_not_waited_for(peers: list[PeerStore]) -> None:
+    rounds(peers[2]).announce(1)
+    rounds(peers[2]).withdraw(1)
+    found = rounds(peers[0], 0.0, timeout_s=60).gather(1, True, ("", ()))
+    assert found.members == (peers[0].number,)
+
+
 def test_one_that_fetches_is_waited_for_even_past_the_deadline(peers: list[PeerStore]) -> None:
     first, second = peers[:2]
     rounds(second).announce(1)

@@ -51,7 +51,7 @@ def _diagnose(o: argparse.Namespace) -> Answer:
     notes = list(_sizes(o, files))
     inputs = prediction_inputs(o)
     _same_batch(files, inputs[2].global_batch_size)
-    question = RunQuestion(*inputs, predictor(o, o.loader), _stated(o))
+    question = RunQuestion(*inputs, predictor(o, o.loader, o.worker_times), _stated(o))
     memory = question.cluster.device.memory.value
     said = [fact for words in o.seen for fact in said_evidence(words)]
     seen = [fact for run in files.runs for fact in state_evidence(run, question.step, memory)]

@@ -235,6 +235,8 @@ class PeerSync:
                 if self.shared.outer_step - base > self.local.max_age:
                     self.dropped += change.contributes
                     self.members = []
+                    if self.local.max_age:
+                        places.decide(partial(rounds.withdraw, self.shared.outer_step + 1))
                     return False
                 known = ("", ()) if self._group is None else (self._group.key, self._group.members)
                 gather = partial(rounds.gather, self.shared.outer_step + 1, change.contributes, known)

@@ -7,7 +7,6 @@ from typing import Any
 
 from paceline.errors import UserError, check_count, shown
 from paceline.strategy import GradientExchange, LocalSteps
-from paceline.strategy.codec_place import IN_CARD
 from paceline.training.attach.attach_options import is_number
 
 
@@ -61,5 +60,4 @@ def check_local(local: LocalSteps, exchange: GradientExchange) -> None:
         raise UserError(f"sync_delay {local.sync_delay} with peers", whole)
     if local.worker_devices > 1:
         raise UserError(f"worker_devices {local.worker_devices} with peers", "leave it out: all ranks of a site are one worker")
-    if exchange.exchange.uses_nodes or exchange.exchange.uses_switch or exchange.codec_at is IN_CARD:
-        raise UserError(f"exchange {exchange.exchange} with peers, which send to each other directly", "give another exchange")
+    local.check_peers(exchange)

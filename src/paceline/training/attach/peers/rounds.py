@@ -92,6 +92,10 @@ class Rounds:
         """Ask the others to wait with an outer step until this peer, which is alive, has fetched the shared weights."""
         self._meeting.note(f"fetching/{outer_step}", str(self._meeting.number))
 
+    def withdraw(self, outer_step: int) -> None:
+        """Tell the others not to wait with an outer step: this peer, which fetched the shared weights, has no change for it."""
+        self._meeting.note(f"withdrawn/{outer_step}", str(self._meeting.number))
+
     def gather(self, outer_step: int, contributes: bool, group: tuple[str, Sequence[int]]) -> Attempt:
         """Come to the next attempt at an outer step, and return it once it is decided, with or without this peer.
 
@@ -109,7 +113,8 @@ class Rounds:
             came = {int(n): (flag == "1", of) for n, flag, of in map(str.split, meeting.lines(f"{key}/came"))}
             here = sorted(n for n in came if meeting.lives(n))
             expected = meeting.expected()
-            fetching = [n for n in map(int, meeting.lines(f"fetching/{outer_step}")) if n not in came and meeting.lives(n)]
+            done = {*came, *map(int, meeting.lines(f"withdrawn/{outer_step}"))}
+            fetching = [n for n in map(int, meeting.lines(f"fetching/{outer_step}")) if n not in done and meeting.lives(n)]
             waited = time.monotonic() - began
             ready = expected <= set(here) or waited >= self._deadline_s
             if len(here) >= self._min_peers and ready and (not fetching or waited >= self._timeout_s):

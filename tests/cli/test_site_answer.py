@@ -17,6 +17,21 @@ def test_one_place_is_a_table_and_many_are_a_map(capsys: pytest.CaptureFixture[s
     assert [set(by_law) for by_law in data["further_tokens"].values()] == [{"diloco"}, {"diloco"}]
 
 
+def test_a_stated_exchange_is_that_of_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    """A site that is the hub of the others sends every sum to all of them over its own line. Two such sites halve that."""
+    where = f"{ON} --sites 8 --bandwidth 1Gb/s"
+    usual, hub, hubs = (
+        {m["method"]: m for m in answer(capsys, f"{where} {words}")["methods"]}
+        for words in ("", "--exchange parameter_server", "--exchange parameter_server --servers 2")
+    )
+    assert usual.keys() == hub.keys() == hubs.keys()
+    for name, method in hub.items():
+        assert method["prediction"]["strategy"]["exchange"] == "parameter_server", name
+    for name in ("dense", "int8", "diloco"):
+        assert 1.5 < (hub[name]["step_time_s"] / hubs[name]["step_time_s"]) < 2.1
+        assert hub[name]["step_time_s"] > 2.5 * usual[name]["step_time_s"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -27,6 +42,10 @@ def test_one_place_is_a_table_and_many_are_a_map(capsys: pytest.CaptureFixture[s
         ("--sites 2..8 --mtbf 500h", "--mtbf with a map"),
         ("--sites 2 --bandwidth 1Gb/s --picture x.png", "a picture of one place"),
         ("--sites 2 --compression int8", "the map tries them"),
+        ("--sites 2 --network 1Gb/s", "--network with --sites"),
+        ("--sites 2 --scaling weak", "keeps its batch"),
+        ("--sites 2 --worker-times 2", "--worker-times with --sites"),
+        ("--sites 2 --exchange rinf", "ring"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from paceline.cli.arguments.failure_arguments import failures_of
@@ -17,12 +18,13 @@ from paceline.reporting.text.site_text import map_screen, table_screen
 
 
 def site_answer(
-    o: argparse.Namespace, inputs: Inputs, model: StepPredictor, every: int | None
+    o: argparse.Namespace, inputs: Inputs, model: StepPredictor, every: int | None, between: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Screen]:
     """Return the map of sites and bandwidths, or the table of one place.
 
     Args:
         every: local steps between exchanges; None: the default.
+        between: choices of the exchange between sites.
 
     Raises:
         UserError: options that do not go together, or as ``site_map``.
@@ -31,6 +33,14 @@ def site_answer(
         raise UserError("--change and --sites are two questions", "give one of them")
     if o.worker_times:
         raise UserError("--worker-times with --sites, all of which take the same time", "leave one of them out")
+    for name in ("network", "price", "upgrade_price"):
+        if getattr(o, name):
+            option = name.replace("_", "-")
+            raise UserError(
+                f"--{option} with --sites, which it does not change", "leave it out; --bandwidth is that of the sites"
+            )
+    if o.scaling != "strong":
+        raise UserError(f"--scaling {o.scaling} with --sites, each of which keeps its batch", "leave --scaling out")
     if o.report:
         raise UserError("--sites has no page", "leave --report out; --picture FILE writes the map")
     every = EVERY if every is None else every
@@ -49,13 +59,22 @@ def site_answer(
             bandwidth=bandwidths[0],
             sync_every=every,
             latency_s=latency,
+            between=between,
             failures=failures,
             predictor=model,
         )
         return table.to_json(), table_screen(table)
     if o.mtbf:
         raise UserError("--mtbf with a map", "give one number of --sites and one --bandwidth")
-    answer = site_map(*inputs, bandwidths=bandwidths, sites=sites, sync_every=every, latency_s=latency, predictor=model)
+    answer = site_map(
+        *inputs,
+        bandwidths=bandwidths,
+        sites=sites,
+        sync_every=every,
+        latency_s=latency,
+        between=between,
+        predictor=model,
+    )
     further = {n: further_by_method(workload, inputs[2], n, every) for n in sites}
     screen = map_screen(answer, further)
     if o.picture:

@@ -53,8 +53,10 @@ def _whatif(o: argparse.Namespace) -> Answer:
         raise unknown("scaling", o.scaling, ["strong", "weak"])
     if o.sites:
         o.sync_every, every = None, o.sync_every  # an argument of the map: some of its methods take local steps
+        between = {name: value for name in ("exchange", "servers") if (value := getattr(o, name))}
+        o.exchange, o.servers = "", None  # those of a site alone
         inputs = prediction_inputs(o)
-        data, screen = site_answer(o, inputs, predictor(o, o.loader), every)
+        data, screen = site_answer(o, inputs, predictor(o, o.loader), every, between)
         return data, screen.noting(*taken(o, inputs))
     refuse_site_options(o)
     if not o.change:

@@ -18,7 +18,7 @@ from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.hardware import Cluster, Link, network
 from paceline.hardware.device import Fact
-from paceline.planning.compare.site_methods import SITE_METHODS, SiteMethod
+from paceline.planning.compare.site_methods import SITE_METHODS, USUAL, SiteMethod
 from paceline.planning.search.ranking import PLAIN, TIE
 from paceline.prediction import ORDINARY, StepPredictor
 from paceline.strategy import Strategy
@@ -154,6 +154,7 @@ def site_map(
     sites: Sequence[int] = SITES,
     sync_every: int = EVERY,
     latency_s: float | None = None,
+    between: Mapping[str, Any] = USUAL,
     methods: Sequence[SiteMethod] = SITE_METHODS,
     predictor: StepPredictor = ORDINARY,
 ) -> SiteMap:
@@ -164,6 +165,7 @@ def site_map(
         bandwidths: bytes/s of a site in one direction.
         sync_every: steps between exchanges for the methods with local steps.
         latency_s: seconds of an empty message between two sites; None: that of a network of this speed in one room.
+        between: choices of the exchange between sites. With ``parameter_server`` one site is the hub of the others.
 
     Raises:
         UserError: a site of several nodes, a bandwidth or number of sites out of range, a strategy with choices of local steps.
@@ -177,7 +179,7 @@ def site_map(
     for k, method in enumerate(methods):
         try:
             for i, n in enumerate(sites):
-                of_method = method.on_sites(strategy, n, sync_every)
+                of_method = method.on_sites(strategy, n, sync_every, between)
                 for j, w in enumerate(bandwidths):
                     candidates.append((clusters[n, w], of_method))
                     at.append((k, i, j))

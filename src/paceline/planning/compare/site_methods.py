@@ -11,6 +11,9 @@ from typing import Any
 from paceline.strategy import LOCAL_RECIPES, Strategy
 from paceline.strategy.exchanges.hierarchical import HIERARCHICAL
 
+USUAL: Mapping[str, Any] = {}
+"""No further choices: each method has its usual exchange."""
+
 
 @dataclass(frozen=True, slots=True)
 class SiteMethod:
@@ -30,8 +33,15 @@ class SiteMethod:
     local: bool = True
     source: str = ""
 
-    def on_sites(self, strategy: Strategy, sites: int, sync_every: int) -> Strategy:
-        """Return the strategy of so many sites, each with the strategy and the batch of one site. Raises UserError."""
+    def on_sites(self, strategy: Strategy, sites: int, sync_every: int, between: Mapping[str, Any] = USUAL) -> Strategy:
+        """Return the strategy of so many sites, each with the strategy and the batch of one site.
+
+        Args:
+            between: further choices, of the exchange between sites.
+
+        Raises:
+            UserError: choices that do not go together, such as an exchange that does not carry the compression.
+        """
         devices = strategy.world_size
         choices = {"world_size": sites * devices, "global_batch_size": sites * strategy.global_batch_size, **self.choices}
         if strategy.parallelism.sharding.weights:
@@ -43,7 +53,7 @@ class SiteMethod:
             choices["exchange"] = HIERARCHICAL.name  # a site adds its gradients up before it sends them
         if "sync_delay" in choices:
             choices["sync_delay"] = max(1, min(choices["sync_delay"], sync_every // choices.get("fragments", 1)))
-        return strategy.changed(**choices)
+        return strategy.changed(**{**choices, **between})
 
 
 def _methods() -> Iterator[SiteMethod]:

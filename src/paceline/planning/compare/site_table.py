@@ -11,7 +11,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.compare.site_map import EVERY, check_sites, link_between
-from paceline.planning.compare.site_methods import SITE_METHODS, SiteMethod
+from paceline.planning.compare.site_methods import SITE_METHODS, USUAL, SiteMethod
 from paceline.planning.failures.failures import Failures
 from paceline.planning.failures.local_goodput import SiteFailures
 from paceline.prediction import ORDINARY, Prediction, StepPredictor
@@ -131,6 +131,7 @@ def site_table(
     bandwidth: float,
     sync_every: int = EVERY,
     latency_s: float | None = None,
+    between: Mapping[str, Any] = USUAL,
     failures: Failures | None = None,
     methods: Sequence[SiteMethod] = SITE_METHODS,
     predictor: StepPredictor = ORDINARY,
@@ -148,7 +149,7 @@ def site_table(
     strategies: dict[str, Strategy] = {}
     for method in methods:
         try:
-            strategies[method.name] = method.on_sites(strategy, sites, sync_every)
+            strategies[method.name] = method.on_sites(strategy, sites, sync_every, between)
             p = predictor.step(workload, cluster, strategies[method.name])
         except UserError as error:
             impossible[method.name] = str(error)

@@ -13,6 +13,10 @@ def ring(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffers = F
 
     Each of N-1 hops adds one contribution to a block and compresses the partial sum again. Another N-1 hops forward the final
     block unchanged, so that every rank, including the last one that added, decodes the same bytes.
+
+    A hop encodes what the hop before has sent, so the first half takes N-1 calls one after another. The second half could be
+    one call that sends a block to all other ranks. It stays a ring, since a node of L ranks sends N-1 blocks over the network
+    this way, and L (N-L) of them by direct messages.
     """
     n, me = wire.world_size, wire.rank
     left = (me - 1) % n

@@ -4,12 +4,12 @@
     python benchmarks/slim_decoder.py --short --data FOLDER --work WORK --out FILE.csv
 
 FOLDER holds tinyshakespeare/ and war-and-peace/. The whole model is a Qwen3 of 10.5 million parameters with random weights at
-the start and a vocabulary of byte pairs of the books. It trains for ``--steps``; its checkpoint is in WORK/whole and is used
-again. ``paceline slim`` then runs as a user runs it. All other contenders see as many tokens as the smaller model:
+the start and a vocabulary of byte pairs of the books. It trains for ``--steps``. ``paceline slim`` then runs as a user runs it.
+WORK/whole and WORK/slim are used again if they are there. All other contenders see as many tokens as the smaller model:
 
-- whole, longer: the whole model, trained on.
-- magnitude: the smaller model by the norms of the weights, no layer left out, and the same distillation.
-- from scratch: the smaller model's sizes with random weights; it also gets the tokens of the whole model's training.
+- longer: the whole model, trained on.
+- magnitude: a smaller model by the norms of the weights, with all layers, and the same distillation.
+- scratch: the smaller model's sizes with random weights; it also gets the tokens of the whole model's training.
 
 Perplexities are of held-out text, times of ONNX Runtime with a cache, all in turns. Torch-Pruning 1.6 has no row: it does not
 prune a Qwen3 to fewer key and value heads and rows at a budget of a token's time; ``slim_reach.py`` has what it does.
@@ -34,7 +34,7 @@ from paceline.edge.language_run import BATCH, DISTILL, HELD_OUT, LR, LanguageRun
 from paceline.language_record import LanguageRecord
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.language.candidates import Candidates
-from paceline.slimming.language.checkpoint import TextParts, load_checkpoint
+from paceline.slimming.language.checkpoint import Checkpoint, TextParts, load_checkpoint
 from paceline.slimming.language.distillation import TextTraining, train_language_model
 from paceline.slimming.latency.token_times import TokenLatency, TokenRunner, token_latencies
 from paceline.slimming.methods.budget import Budget
@@ -127,6 +127,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", default="decode=2x")
     parser.add_argument("--steps", type=int, default=600, help="of the whole model, 512 tokens each")
+    parser.add_argument("--epochs", type=int, default=1, help="of the smaller model and its peers")
     parser.add_argument("--characters", type=int, default=0, help="of the books (all)")
     parser.add_argument("--lr", type=float, default=1e-3, help="of the whole model")
     parser.add_argument("--seed", type=int, default=0)
@@ -148,64 +149,78 @@ def main(arguments: list[str] | None = None) -> None:
         out=str(options.work / "slim"),
         context=CONTEXT,
         prompt=CONTEXT,
+        epochs=options.epochs,
         seed=options.seed,
     )
-    start = time.process_time()
-    record = slim_language(run, lambda words: print(f"slim: {words}", flush=True))
-    rows(options, run, record, folder, time.process_time() - start)
+    done = Path(run.out) / "slim.json"
+    if done.is_file():
+        record = LanguageRecord.from_json(json.loads(done.read_text()))
+    else:
+        record = slim_language(run, lambda words: print(f"slim: {words}", flush=True))
+    rows(options, run, record, folder)
 
 
-def rows(options: argparse.Namespace, run: LanguageRun, record: LanguageRecord, folder: Path, cpu_s: float) -> None:
-    """Train the peers, time all in turns, and add a row for each."""
+def rows(options: argparse.Namespace, run: LanguageRun, record: LanguageRecord, folder: Path) -> None:
+    """Add the rows of ``paceline slim``, then train each peer, time it in turns with the whole model, and add its row."""
     checkpoint = load_checkpoint(folder)
     before = json.loads((folder / "training.json").read_text())
     parts = TextParts.of(checkpoint.tokens(Path(run.text).read_text(encoding="utf-8")), CONTEXT)
-    plan = SlimPlan.load(Path(run.out) / "plan.json")
-    small = load(plan, checkpoint.model).eval()
+    small = load(SlimPlan.load(Path(run.out) / "plan.json"), checkpoint.model).eval()
     small.load_state_dict(torch.load(Path(run.out) / "weights.pt", weights_only=True))
     tokens = int(record.trained["tokens"])
-    every = {
-        "whole": Contender(checkpoint.model, decoder_to_onnx(checkpoint.model, options.work / "whole.onnx"), 0, 0.0),
-        "smaller": Contender(small, Path(run.out) / "model.onnx", tokens, cpu_s, f"importance {record.importance}"),
-    }
-    steps = tokens // (BATCH * CONTEXT)
-
-    def trained(name: str, model: nn.Module, more: int, teacher: nn.Module | None, note: str = "") -> None:
-        start = time.process_time()
-        share, lr = (DISTILL, LR) if teacher is not None else (0.0, LR if name == "whole; longer" else options.lr)
-        schedule = TextTraining(steps=more, batch=BATCH, window=CONTEXT, lr=lr, share=share, seed=options.seed)
-        train_language_model(model, parts.train, schedule, teacher, say=_say)
-        taken = time.process_time() - start
-        file = decoder_to_onnx(model, options.work / f"{name.replace('; ', '-').replace(' ', '-')}.onnx")
-        every[name] = Contender(model, file, more * BATCH * CONTEXT, taken, note)
-
-    if "longer" in options.peers:
-        trained("whole; longer", copy.deepcopy(checkpoint.model), steps, None)
-    if "magnitude" in options.peers:
-        table = {"whole": {"median_s": record.whole.decode_s, "low_s": 0.0, "high_s": 0.0, "turns": 1}}
-        slim = LanguageTask(checkpoint.model, budget=run.budget, method="ssl", table=table, context=CONTEXT, prompt=CONTEXT)
-        search = Candidates(slim, parts.train, parts.tune, CONTEXT, ["magnitude"])
-        found = search.one("magnitude", 0, record.predicted)  # the same prediction, so about the same time
-        if found is not None:
-            trained("magnitude", load(found.plan, checkpoint.model), steps, checkpoint.model)
-    if "scratch" in options.peers:
-        torch.manual_seed(options.seed)
-        model = copy.deepcopy(small)
-        model.apply(model._init_weights)  # type: ignore[operator, arg-type]
-        trained("from scratch", model, steps + int(before["tokens"]) // (BATCH * CONTEXT), None, "tokens of the whole's too")
-    times = token_latencies({name: each.file for name, each in every.items()}, VOCABULARY, context=CONTEXT, prompt=CONTEXT)
-    whole = TokenRunner(every["whole"].file).perplexity(parts.test.numpy(), CONTEXT, HELD_OUT)
-    for name, each in every.items():
-        found_perplexity = TokenRunner(each.file).perplexity(parts.test.numpy(), CONTEXT, HELD_OUT)
-        _append(options, run, name, "fp32", times["whole"], times[name], found_perplexity, whole, each)
+    first = record.whole
     for row in record.rows:
-        if row.weights != "fp32":
-            note = Contender(
-                every[row.name].model, Path(), tokens if row.name == "smaller" else 0, 0.0, "timed by paceline slim"
-            )
-            first = record.whole
-            values = (row.decode_s, first.decode_s / row.decode_s, row.prefill_s, first.prefill_s / row.prefill_s)
-            _write(options, run, row.name, row.weights, values, row.perplexity, whole, note, row.file_bytes, row.meets)
+        values = (row.decode_s, first.decode_s / row.decode_s, row.prefill_s, first.prefill_s / row.prefill_s)
+        made = Contender(checkpoint.model, Path(), int(before["tokens"]), 0.0)
+        if row.parameters < first.parameters:
+            made = Contender(small, Path(), tokens, record.trained["cpu_s"], f"importance {record.importance}")
+        _write(options, run, row.name, row.weights, values, row.perplexity, first.perplexity, made, row.file_bytes, row.meets)
+    whole = options.work / "whole.onnx"
+    decoder_to_onnx(checkpoint.model, whole)
+    for peer in options.peers:
+        if (made := _peer(options, run, record, peer, checkpoint, small, parts, int(before["tokens"]))) is None:
+            print(f"{peer}: no widths of its own meet the budget", flush=True)
+            continue
+        times = token_latencies({"whole": whole, peer: made.file}, VOCABULARY, context=CONTEXT, prompt=CONTEXT)
+        found = TokenRunner(made.file).perplexity(parts.test.numpy(), CONTEXT, HELD_OUT)
+        _append(options, run, peer, "fp32", times["whole"], times[peer], found, first.perplexity, made)
+
+
+def _peer(
+    options: argparse.Namespace,
+    run: LanguageRun,
+    record: LanguageRecord,
+    peer: str,
+    checkpoint: Checkpoint,
+    small: nn.Module,
+    parts: TextParts,
+    before: int,
+) -> Contender | None:
+    """Train a peer for as many tokens as the smaller model, and export it."""
+    start, teacher, share, lr, note = time.process_time(), None, 0.0, LR, ""
+    tokens = int(record.trained["tokens"])
+    if peer == "magnitude":
+        whole = {"median_s": record.whole.decode_s, "low_s": 0.0, "high_s": 0.0, "turns": 1}
+        slim = LanguageTask(
+            checkpoint.model, budget=run.budget, method="ssl", table={"whole": whole}, context=CONTEXT, prompt=CONTEXT
+        )
+        search = Candidates(slim, parts.train, parts.tune, CONTEXT, ["magnitude"])
+        made = search.one("magnitude", 0, slim.whole.median_s * record.predicted / record.goal / run.budget.value)
+        if made is None:
+            return None
+        model, teacher, share = load(made.plan, checkpoint.model), checkpoint.model, DISTILL
+    elif peer == "scratch":
+        torch.manual_seed(options.seed)
+        model, lr, note = copy.deepcopy(small), options.lr, "tokens of the whole model's training too"
+        model.apply(model._init_weights)  # type: ignore[operator, arg-type]
+        tokens += before
+    else:
+        model = copy.deepcopy(checkpoint.model)
+    steps = tokens // (BATCH * CONTEXT)
+    schedule = TextTraining(steps=steps, batch=BATCH, window=CONTEXT, lr=lr, share=share, seed=options.seed)
+    train_language_model(model, parts.train, schedule, teacher, say=_say)
+    taken = time.process_time() - start
+    return Contender(model, decoder_to_onnx(model, options.work / f"{peer}.onnx"), tokens, taken, note)
 
 
 def _append(

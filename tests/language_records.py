@@ -37,7 +37,7 @@ def record(**changes: Any) -> LanguageRecord:
         "importance": "wanda",
         "before": 30.0,
         "predicted": 2e-3,
-        "trained": {"tokens": 1000, "distill": 0.5},
+        "trained": {"tokens": 1000, "distill": 0.5, "cpu_s": 1.0},
         "random": False,
     }
     return LanguageRecord(**(values | changes))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from paceline.errors import UserError, shorten, shown
+
 VERSION = 1
 
 
@@ -44,7 +46,7 @@ class LanguageRecord:
         layers: layers that stay, of ``whole_layers``. ``widths``: structures that stay of each other layer's, by name.
         importance: name of the importance that was chosen. ``before``: perplexity of the smaller model before its training.
         predicted: cost of the smaller model by the tables, in the budget's unit.
-        trained: tokens that the smaller model saw, and the share of the whole model's distribution in its loss.
+        trained: tokens that the smaller model saw, the whole model's share in its loss, processor seconds, further settings.
         random: the weights were random, so that perplexities say nothing.
     """
 
@@ -81,3 +83,17 @@ class LanguageRecord:
         """Convert to plain data, with the answer as the number of its row."""
         best = None if self.best is None else self.rows.index(self.best)
         return {"version": VERSION, **asdict(self), "best": best}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LanguageRecord:
+        """Read the data of ``to_json``. Raises UserError for other data."""
+        try:
+            values = {name: value for name, value in data.items() if name not in ("version", "best")}
+            if data["version"] != VERSION:
+                raise UserError(f"a record of version {shown(data['version'])}", f"this release reads version {VERSION}")
+            values["rows"] = tuple(LanguageMeasurement(**each) for each in values["rows"])
+            values["widths"] = {name: (int(before), int(left)) for name, (before, left) in values["widths"].items()}
+            values |= {name: tuple(values[name]) for name in ("layers", "notes")}
+            return cls(**values)
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise UserError(f"this is no record of a language model: {shorten(f'{type(error).__name__}: {error}')}") from error

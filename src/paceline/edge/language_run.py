@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -129,7 +130,7 @@ def slim_language(run: LanguageRun, say: Say = lambda words: None) -> LanguageRe
 
 
 def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts: Path, say: Say) -> LanguageRecord:
-    model = checkpoint.model
+    model, start = checkpoint.model, time.process_time()
     say("exporting and measuring the whole model")
     whole = decoder_to_onnx(model, drafts / "whole.onnx")
     taken = token_latencies({WHOLE: whole}, checkpoint.vocabulary, **_timing(run))[WHOLE]
@@ -168,7 +169,10 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
         importance=small.candidate.importance,
         before=small.candidate.perplexity,
         predicted=small.candidate.cost,
-        trained={"tokens": tokens, "distill": run.distill, "epochs": run.epochs, "lr": run.lr, "seed": run.seed},
+        trained={
+            **{"tokens": tokens, "distill": run.distill, "epochs": run.epochs, "lr": run.lr, "seed": run.seed},
+            "cpu_s": time.process_time() - start,
+        },
         random=checkpoint.random,
         notes=tuple(notes),
         environment=environment(("numpy", "torch", "transformers", "onnx", "onnxruntime")),

@@ -24,10 +24,11 @@ from pathlib import Path
 
 import numpy as np
 from rows import append
-from start_times import COLUMNS, _philly
+from start_times import COLUMNS, Scores, _philly, forecasts_of
 
 from paceline import lab
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+from paceline.scheduling.starts.hindcast import Hindcast
 from paceline.scheduling.starts.lengths import PUBLISHED_RATIOS
 from paceline.scheduling.starts.live_source import SQUEUE, SQUEUE_HEADER
 from paceline.scheduling.starts.nodes import parse_nodes
@@ -41,9 +42,9 @@ LOAD = 1.0
 """Mean load of the hosts while jobs arrive, without the seconds that Slurm takes for each start."""
 QUEUE, SEED = "b436b2", 3
 """Virtual cluster of Philly whose jobs are taken, and seed of limits and arrivals."""
-DEVELOPMENT = ("ee9e8c", 2)
-"""Run that was looked at while the code was written: on it the weights of an owner's jobs and the periods of correlated lengths
-were chosen."""
+USED_FOR = {**dict.fromkeys(("ee9e8c", "6c71a0"), "development"), **dict.fromkeys(("b436b2", "103959"), "score")}
+"""Use of each queue's run, as in ``start_times.py``. On ``ee9e8c`` the weights of an owner's jobs and the periods of
+correlated lengths were chosen too."""
 WARM = 30
 """Jobs before the first that is scored."""
 JOB = """#!/bin/sh
@@ -81,8 +82,6 @@ def main() -> None:
         if options.keep:
             options.keep.write_text(json.dumps(record))
     row = scored(record, options.queue)
-    if (options.queue, options.seed) == DEVELOPMENT:
-        row["used_for"] = "development"
     print(row)
     append(options.out, COLUMNS, row)
 
@@ -149,8 +148,8 @@ def scored(record: dict[str, object], queue_name: str) -> dict[str, object]:
     texts: list[dict[str, object]] = record["texts"]  # type: ignore[assignment]
     times = {name: _times(text) for name, text in record["times"].items()}  # type: ignore[attr-defined]
     limits, sizes = record["limits"], record["sizes"]
-    waits, found, of_slurm, medians, inside, widths = [], [], [], [], [], []
-    began = time.process_time()
+    scores = Scores()
+    kept: dict[str, Hindcast] = {}
     for text in texts[WARM:]:
         name, now_s = str(text["job"]), float(text["now_s"])  # type: ignore[arg-type]
         start_s = times.get(name, {}).get("start", math.nan)
@@ -180,37 +179,24 @@ def scored(record: dict[str, object], queue_name: str) -> dict[str, object]:
         target = next((job for job in queue.waiting if job.name == name), None)
         if target is None:
             continue
-        one = Forecaster(queue, ForecastOptions(seed=1)).forecast([target]).jobs[0]
-        wait_s = start_s - now_s
+        began = time.process_time()
+        simulated, one = forecasts_of(queue, target, kept)
+        seconds = time.process_time() - began
         expected = dict(line.split("|") for line in str(text["expected"]).split() if "|" in line).get(name, "N/A")
         if expected == "N/A":
             by_limit = Forecaster(queue, ForecastOptions(futures=1, arrivals=False, lengths="limits")).forecast([target])
             slurm_s = by_limit.jobs[0].start()
         else:
             slurm_s = time.mktime(time.strptime(expected, "%Y-%m-%dT%H:%M:%S")) - now_s
-        waits.append(wait_s)
-        found.append(abs(one.start() - wait_s))
-        of_slurm.append(abs(max(slurm_s, 0.0) - wait_s))
-        medians.append(abs(float(np.median([past.wait_s for past in queue.history] or [0.0])) - wait_s))
-        inside.append(one.start(0.1) <= wait_s <= one.start(0.9))
-        widths.append(one.start(0.9) - one.start(0.1))
-    seconds = (time.process_time() - began) / max(len(waits), 1)
-    error, limits_error = float(np.median(found)), float(np.median(of_slurm))
+        median_s = float(np.median([past.wait_s for past in queue.history] or [0.0]))
+        scores.add(start_s - now_s, simulated, one, slurm_s, median_s, seconds)
     return {
         "source": f"slurm on {HOSTS} hosts, lengths of philly {queue_name}",
         "truth": "real",
-        "used_for": "score",
+        "used_for": USED_FOR.get(queue_name, "unseen"),
         "jobs": len(texts),
         "devices": HOSTS,
-        "forecasts": len(waits),
-        "median_wait_s": round(float(np.median(waits)), 1),
-        "error_s": round(error, 1),
-        "limits_error_s": round(limits_error, 1),
-        "queue_median_error_s": round(float(np.median(medians)), 1),
-        "error_ratio": round(error / limits_error, 3) if limits_error else math.nan,
-        "coverage_80": round(float(np.mean(inside)), 3),
-        "width_s": round(float(np.median(widths)), 1),
-        "seconds_each": round(seconds, 2),
+        **scores.columns(),
     }
 
 

@@ -98,7 +98,7 @@ COMMANDS = {
     " --namespace --context --round --restart --state"
     " --stop-early --report"
     " --why --brief --json --help",
-    "schedule start": "QUEUE --job --new --history --nodes --cluster --queues --at --skipped --futures --seed"
+    "schedule start": "QUEUE --job --new --history --nodes --cluster --queues --at --skipped --futures --hindcasts --seed"
     " --why --brief --json --help",
     "schedule why": "DIR JOB --policy --brief --json --help",
     "train": f"{TRAIN} --brief --why --json --help",

@@ -17,6 +17,7 @@ from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 
 if TYPE_CHECKING:
+    from paceline.scheduling.starts.hindcast import Hindcast
     from paceline.scheduling.starts.lengths import LengthDistribution
     from paceline.scheduling.starts.start_answer import StartAnswer
     from paceline.scheduling.traces.record import LoggedJob
@@ -43,6 +44,8 @@ def add_start(start: Parser) -> None:
     start.add_argument("--skipped", action="store_true", help="list the rows that were left out, with the reason")
     futures = "simulated futures (default 64; 32 where the scheduler's settings are known)"
     start.add_argument("--futures", metavar="N", type=int, default=0, help=futures)
+    hindcasts = "past starts on which the 80 %% range is checked and fitted (default 40; 10 with settings; 0: none)"
+    start.add_argument("--hindcasts", metavar="N", type=int, default=None, help=hindcasts)
     start.add_argument("--seed", metavar="N", type=int, default=0, help="of the draws (default 0)")
 
 
@@ -78,8 +81,10 @@ def _start(o: argparse.Namespace) -> Answer:
         now_s=moment(o.at) if o.at else None,
         futures=o.futures,
         seed=o.seed,
+        hindcasts=o.hindcasts,
         predict=CommandLengths(),
         progress=lambda done, every: o.say(f"{done} of {every} futures"),
+        say=o.say,
         stdin=sys.stdin.read,
     )
     return answer.to_json(), start_screen(answer, o.skipped)
@@ -90,9 +95,10 @@ def queue_asker(o: argparse.Namespace) -> Callable[[], StartAnswer]:
     from paceline.scheduling.starts.verb import schedule_start
 
     lengths = CommandLengths()
+    kept: dict[str, Hindcast] = {}
 
     def ask() -> StartAnswer:
-        return schedule_start(o.queue, **_sources(o), predict=lengths)
+        return schedule_start(o.queue, **_sources(o), predict=lengths, kept=kept)
 
     if o.queue == "-":
         raise UserError("--queue - is read once", "give a file, slurm, kueue or ray")

@@ -22,6 +22,8 @@ MOST_SKIPPED = 1000
 FEW_SKIPPED = 3
 """Rows left out for one reason that the plain answer names."""
 NEVER = "not foreseen"
+FEW_CHECKED = 10
+"""Fewest past starts of which a share is told."""
 
 
 def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
@@ -49,7 +51,7 @@ def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
     ]
     return Screen(
         title=title,
-        answer=(*blocks, *_held(answer), *_left_out(answer, with_skipped)),
+        answer=(*blocks, *_checked(answer), *_held(answer), *_left_out(answer, with_skipped)),
         brief=brief,
         why=tuple(why),
         why_holds="what the forecast assumes",
@@ -60,6 +62,7 @@ def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
 _WHY: tuple[Block, ...] = (
     heading("How it is computed"),
     item("Each future draws the length of every job, given how long it has run, and jobs still to come from the history."),
+    item("The range is stretched so that 80 % of past starts, forecast when these jobs were submitted, fall inside."),
     item("Slurm: by printed priority, then submission; a later job starts where it delays no reservation, by stated limits."),
     item("With the scheduler's settings (--queues, or Kueue's and Volcano's objects) its policy is simulated, as in schedule."),
     item("Ray: by submission; whatever fits the devices starts."),
@@ -112,6 +115,19 @@ def _table(answer: StartAnswer) -> Iterator[Block]:
         yield Paragraph(f"{len(answer.jobs) - MOST:,} more jobs: --json, or --job NAME for one with its reasons.")
     else:
         yield Paragraph("--job NAME: why one waits, and what would start sooner.")
+
+
+def _checked(answer: StartAnswer) -> Iterator[Block]:
+    """Yield where the ranges are from."""
+    inside, checked = answer.checked
+    if not answer.jobs:
+        return
+    if checked >= FEW_CHECKED:
+        yield Paragraph(
+            f"80 % range, checked on {checked} past starts of this queue: {100 * inside / checked:.0f} % fell inside."
+        )
+    else:
+        yield Paragraph("80 % range, from simulated lengths alone: too few past starts to check it.")
 
 
 def _held(answer: StartAnswer) -> Iterator[Block]:

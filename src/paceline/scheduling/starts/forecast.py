@@ -8,7 +8,7 @@ certain than independent lengths would be.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,6 +109,7 @@ class Forecaster:
     Args:
         predicted: length of a job from its command line, by name.
         progress: callback that receives the number of futures that are done, and of all.
+        stretched: correction of a forecast by what the past of the queue shows.
 
     Attributes:
         reasons: the policy's reason why a job waits at present, by name; empty without a policy.
@@ -121,7 +122,9 @@ class Forecaster:
         model: LengthModel | None = None,
         predicted: Mapping[str, LengthDistribution] | None = None,
         progress: Progress | None = None,
+        stretched: Callable[[StartForecast], StartForecast] | None = None,
     ) -> None:
+        self._stretched = stretched
         given = options or ForecastOptions()
         usual = FUTURES if queue.cluster is None else POLICY_FUTURES
         self.options = replace(given, futures=given.futures or usual)
@@ -146,7 +149,8 @@ class Forecaster:
             queue: variant of the queue with other waiting jobs.
         """
         chosen = self.queue if queue is None else replace(queue, nodes=self.queue.nodes)
-        return self._forecast(targets, chosen, self.options.futures)
+        found = self._forecast(targets, chosen, self.options.futures)
+        return replace(found, jobs=tuple(map(self._stretched, found.jobs))) if self._stretched else found
 
     def _forecast(self, targets: Sequence[LoggedJob], chosen: WaitingQueue, futures: int) -> QueueForecast:
         """Return the forecasts from the first ones of the futures."""

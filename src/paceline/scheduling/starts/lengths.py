@@ -35,8 +35,15 @@ SHORTEST_S, LONGEST_S = 60.0, 7 * 86400.0
 space-sharing parallel computers", IPPS 1997). The ends are assumed."""
 PERIODS, FEWEST_OF_PERIOD = 20, 5
 """Most periods of the history whose lengths are compared, and fewest jobs of a period."""
-ASSUMED_CORRELATIONS = (0.2, 0.1)
-"""Correlations where the history is too short to tell: of one owner, of a period. They are round numbers."""
+ASSUMED_CORRELATIONS = (0.2, 0.3)
+"""Correlations of one owner and of a period, where the history is too short to tell.
+
+The correlation of a period is the middle of 0.17, 0.26, 0.40 and 0.50, measured on two virtual clusters of Philly (6c71a0,
+ed69ec) and two clusters of ITP (03, 06): successive jobs resemble each other (Feitelson, "Workload Modeling for Computer Systems
+Performance Evaluation", 2015, locality of sampling). The correlation of an owner is a round number.
+"""
+ASSUMED_PERIODS = 5
+"""Weight of the assumed correlations, in periods of the history."""
 MOST_VALUES = 512
 """Most values of a distribution."""
 _ATOMS = 64
@@ -192,6 +199,9 @@ class LengthModel:
             if queue:
                 rows = rows[self._columns["queue"][rows] == queue]
                 found = self._level(found, (self.run_s * ratio)[rows], rows, near[rows], "its queue")
+            if limit_s:
+                rows = np.flatnonzero(self._columns["limit_s"] == limit_s)
+                found = self._level(found, self.run_s[rows], rows, near[rows], found.source)
             self._cache[key] = found
         return self._cache[key]
 
@@ -272,7 +282,10 @@ def _correlations(known: Sequence[LoggedJob]) -> tuple[float, float]:
         within[rows] = _scores(lengths[rows])
     by_owner = _intraclass(within, [hash(pair) for pair in zip(owners, periods, strict=True)])
     by_period = min(max(_intraclass(_scores(lengths), periods), 0.0), 0.5)
-    return min(max(by_owner - by_period, 0.0), 0.8), by_period
+    measured = min(max(by_owner - by_period, 0.0), 0.8), by_period
+    share = number / (number + ASSUMED_PERIODS)
+    mixed = [share * one + (1 - share) * other for one, other in zip(measured, ASSUMED_CORRELATIONS, strict=True)]
+    return mixed[0], mixed[1]
 
 
 def _scores(values: Array) -> Array:

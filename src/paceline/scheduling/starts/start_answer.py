@@ -27,6 +27,7 @@ class StartAnswer(Tabular):
         jobs: forecasts of the jobs that were asked for, the next one first.
         reasons: sentences on the wait of each of them, by name.
         sooner: changes with which a single job would start sooner.
+        checked: past starts of the queue inside their 80 % range, and past starts checked.
         seconds: time of the computation.
         asked: name of the single job; empty: the whole queue.
     """
@@ -36,6 +37,7 @@ class StartAnswer(Tabular):
     reasons: dict[str, tuple[str, ...]]
     sooner: tuple[Sooner, ...] = ()
     notes: tuple[str, ...] = ()
+    checked: tuple[int, int] = (0, 0)
     futures: int = 0
     seed: int = 0
     seconds: float = 0.0
@@ -87,6 +89,7 @@ class StartAnswer(Tabular):
                 }
                 for each in self.sooner
             ],
+            "range": {"probability": round(HIGH - LOW, 3), "inside": self.checked[0], "checked": self.checked[1]},
             "futures": self.futures,
             "seed": self.seed,
             "seconds": round(self.seconds, 3),

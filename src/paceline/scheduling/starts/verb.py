@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.queues.queues_file import Settings
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+from paceline.scheduling.starts.hindcast import Hindcast, Say, past_starts
 from paceline.scheduling.starts.lengths import LengthDistribution
 from paceline.scheduling.starts.live_source import read_waiting_queue
 from paceline.scheduling.starts.new_job import NewJob, parse_new
@@ -37,8 +38,11 @@ def schedule_start(
     now_s: float | None = None,
     futures: int = 0,
     seed: int = 0,
+    hindcasts: int | None = None,
     predict: Predict | None = None,
     progress: Progress | None = None,
+    kept: MutableMapping[str, Hindcast] | None = None,
+    say: Say | None = None,
     stdin: Callable[[], str] | None = None,
 ) -> StartAnswer:
     """Forecast the starts of a live queue: ``paceline.schedule_start("squeue.txt", cluster="16x8xA100", history="sacct.txt")``.
@@ -52,8 +56,12 @@ def schedule_start(
             scheduler is simulated with them. None: those that the file of a Kueue queue states, and Slurm's printed priorities.
         now_s: time at which the queue was printed, in seconds since 1970; None: as the file states.
         futures: number of simulated futures; 0: 64, or 32 under a policy with settings. ``seed``: seed of their draws.
+        hindcasts: most past starts of the history on which the ranges are checked and fitted; 0: none; None: 40, or 10 under a
+            policy with settings.
         predict: predictor of the length of a job from its command line; None: lengths follow from history and limits.
         progress: callback that receives the number of futures that are done, and of all.
+        kept: hindcasts of an earlier call on the same queue, which are not made again.
+        say: receives the progress of the hindcasts.
         stdin: reader of standard input.
 
     Raises:
@@ -62,6 +70,8 @@ def schedule_start(
     began = time.perf_counter()
     if job and new:
         raise UserError("`job` and `new` together", "ask for one of them")
+    if hindcasts is not None and hindcasts < 0:
+        raise UserError(f"{hindcasts} hindcasts", "give 0 or more")
     if futures and futures < FEWEST:
         raise UserError(f"{futures} futures", f"give at least {FEWEST}")
     read = queue
@@ -71,7 +81,10 @@ def schedule_start(
     present = read.adding(added.job) if added else read
     asked = added.job if added else present.job(job) if job else None
     predicted = _predicted(present, predict, added)
-    forecaster = Forecaster(present, ForecastOptions(futures=futures, seed=seed), predicted=predicted, progress=progress)
+    options = ForecastOptions(futures=futures, seed=seed)
+    past = past_starts(read, options, hindcasts, say=say, kept=kept)
+    stretched = past.stretched if past else None
+    forecaster = Forecaster(present, options, predicted=predicted, progress=progress, stretched=stretched)
     forecast = forecaster.forecast([asked] if asked else ())
     found = forecast.jobs
     return StartAnswer(
@@ -80,6 +93,7 @@ def schedule_start(
         reasons={each.job.name: wait_reasons(forecaster, present, each.job) for each in found},
         sooner=sooner(forecaster, found[0], predict) if asked and found else (),
         notes=forecast.notes,
+        checked=past.coverage(),
         futures=forecaster.options.futures,
         seed=seed,
         seconds=time.perf_counter() - began,

@@ -1,0 +1,283 @@
+"""Ranges from the queue's own past: starts forecast at past moments of its log, compared with the starts that followed.
+
+The simulation is the centre. Its range is stretched to both sides so that it holds the wanted share of past starts. Sources:
+conformal prediction with quantiles scaled on past errors (Romano, Patterson and Candès, "Conformalized quantile regression",
+NeurIPS 2019), made again as outcomes arrive (Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS
+2021). A job that still waits has an error of at least so much, so the errors' distribution is a Kaplan-Meier estimate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.scheduling.starts.forecast import HIGH, LOW, Forecaster, ForecastOptions, StartForecast
+from paceline.scheduling.starts.lengths import LengthDistribution, kaplan_meier
+from paceline.scheduling.starts.waiting_queue import WaitingQueue, start_order
+from paceline.scheduling.traces.record import LoggedJob
+
+HINDCASTS = 40
+"""Past starts that are forecast. Waits of one busy period resemble each other, so more tell little more."""
+POLICY_HINDCASTS = 10
+"""The same under a policy with settings, each of whose futures takes some ten times longer."""
+LEAST_ENDED = 20
+"""Fewest jobs that had ended at the moment of a hindcast, as a history of lengths."""
+WAITED_S = 1.0
+"""Least wait of a job that did not start when it was submitted."""
+WHOLE_S = 1.0
+"""Tolerance of a wait: logs state submission and start in whole seconds."""
+PRIOR = 20.0
+"""Weight of the simulation's own range, in past starts. Chosen between 5 and 20 in sight of the sources of development in
+``benchmarks/start_times.py``: with less weight the stretch follows single busy periods."""
+CYCLE_S = 60.0
+"""Time up to which errors are compared by difference, and beyond by ratio: Slurm tries all jobs once in 60 s
+(``slurm.conf``, ``sched_interval``)."""
+LEAST_HALF = 0.4
+"""Half of a range, as a logarithm, below which errors count in themselves and not as multiples of the half: a factor of 1.5."""
+
+MOST_STRETCH = 3.0
+"""Greatest stretch. Starts so far outside are not of the simulated kind: the share that fell inside tells."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Hindcast:
+    """Forecast of one past job at its submission, and its start.
+
+    Attributes:
+        moment_s: submission, at which the forecast is made. ``start_s``: actual start; NaN: it still waits.
+        futures_s: wait in each future.
+    """
+
+    name: str
+    moment_s: float
+    start_s: float
+    futures_s: Array
+
+    @cached_property
+    def scale(self) -> _Scale | None:
+        """Median and range of the futures; None if they do not foresee the start."""
+        return _Scale.of(self.futures_s)
+
+
+@dataclass(frozen=True)
+class PastStarts:
+    """Hindcasts of a queue, the earliest first, which stretch the ranges of its forecasts.
+
+    Attributes:
+        until_s: present, up to which starts are known.
+        held: past jobs that waited although devices were free in each future. Something held them that the log does not tell,
+            such as a dependency, so they check nothing.
+    """
+
+    hindcasts: tuple[Hindcast, ...]
+    until_s: float
+    held: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.hindcasts)
+
+    def stretched(self, forecast: StartForecast) -> StartForecast:
+        """Return a forecast whose futures are moved away from their median, or to it, so that its range fits the past."""
+        return replace(forecast, start_s=self._moved(forecast.start_s, self.hindcasts, self.until_s))
+
+    def coverage(self) -> tuple[int, int]:
+        """Return how many past starts fell inside their 80 % range, and how many were checked.
+
+        Each range is stretched by what was known at its own moment alone.
+        """
+        inside = checked = 0
+        for at, hindcast in enumerate(self.hindcasts):
+            if not hindcast.start_s <= self.until_s:
+                continue
+            moved = self._moved(hindcast.futures_s, self.hindcasts[:at], hindcast.moment_s)
+            low, high = np.quantile(moved, LOW), np.quantile(moved, HIGH)
+            checked += 1
+            inside += bool(low - WHOLE_S <= hindcast.start_s - hindcast.moment_s <= high + WHOLE_S)
+        return inside, checked
+
+    def _moved(self, futures_s: Array, past: Sequence[Hindcast], until_s: float) -> Array:
+        own = _Scale.of(futures_s)
+        if own is None:
+            return futures_s
+        own_errors = own.errors(futures_s)
+        errors = _errors(past, until_s)
+        values, weights = [own_errors], [np.full(len(own_errors), PRIOR / len(own_errors))]
+        if errors:
+            found = np.array([value for value, _ in errors])
+            known = np.array([over for _, over in errors], bool)
+            ended, mass, rest, last = kaplan_meier(found, np.ones(len(found)), known)
+            values.append(ended)
+            weights.append(mass * len(found))
+            if rest > 1e-9:
+                beyond = own_errors[own_errors > last]
+                beyond = beyond if beyond.size else np.array([last])
+                values.append(beyond)
+                weights.append(np.full(len(beyond), rest * len(found) / len(beyond)))
+        both = LengthDistribution.of(np.concatenate(values), np.concatenate(weights))
+        number = PRIOR + len(errors)
+        level = min(HIGH * (number + 1) / number, 1.0) if errors else HIGH  # the next one is one more (Vovk et al., 2005)
+        low, high = float(both.quantile(1 - level)), float(both.quantile(level))
+        return own.moved(futures_s, min(max(-low, 0.0), MOST_STRETCH), min(max(high, 0.0), MOST_STRETCH))
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Median and halves of the range of a forecast, of logarithms of waits plus ``CYCLE_S``."""
+
+    middle: float
+    below: float
+    above: float
+
+    @classmethod
+    def of(cls, waits_s: Array) -> _Scale | None:
+        """Return the scale of a forecast; None if it does not foresee the start in enough futures."""
+        logs = np.sort(_logs(waits_s))
+        if not np.isfinite(logs[math.ceil(HIGH * (len(logs) - 1))]):
+            return None
+        low, middle, high = (float(np.quantile(logs[np.isfinite(logs)], share, method="hazen")) for share in (LOW, 0.5, HIGH))
+        return cls(middle, max(middle - low, LEAST_HALF), max(high - middle, LEAST_HALF))
+
+    def errors(self, waits_s: Array) -> Array:
+        """Return differences to the median, in halves of the range."""
+        apart = _logs(waits_s) - self.middle
+        return np.asarray(np.where(apart < 0, apart / self.below, apart / self.above))
+
+    def moved(self, waits_s: Array, below: float, above: float) -> Array:
+        """Return waits at multiples of their differences to the median. Equal waits spread over the least half."""
+        logs = _logs(waits_s)
+        ranks = (np.argsort(np.argsort(logs, kind="stable"), kind="stable") + 0.5) / len(logs) - 0.5
+        least = LEAST_HALF * np.abs(ranks) / (HIGH - 0.5)
+        apart = np.maximum(np.abs(logs - self.middle), least)
+        moved = self.middle + np.where(ranks < 0, -below, above) * apart
+        return np.maximum(np.exp(moved) - CYCLE_S, 0.0)
+
+
+def past_starts(
+    queue: WaitingQueue,
+    options: ForecastOptions,
+    number: int | None = None,
+    *,
+    say: Say | None = None,
+    kept: MutableMapping[str, Hindcast] | None = None,
+) -> PastStarts:
+    """Forecast past starts of a queue, each with what was known when the job was submitted.
+
+    The jobs with the least hashes of their names are taken (bottom-k sampling: Cohen and Kaplan, PODC 2007), so that a queue
+    read again gives almost the same.
+
+    Args:
+        number: most past starts; None: ``HINDCASTS``, or ``POLICY_HINDCASTS``.
+        say: receives the progress.
+        kept: hindcasts by job, which are not made again. Afterwards it has those of this call.
+    """
+    found: list[Hindcast] = []
+    made = dict(kept or {})
+    usual = HINDCASTS if queue.cluster is None else POLICY_HINDCASTS
+    chosen = _chosen(queue, usual if number is None else number)
+    for at, job in enumerate(chosen):
+        if say is not None:
+            say(f"checks the forecast on past starts: {at + 1} of {len(chosen)}")
+        hindcast = made.get(job.name) or _hindcast(queue, job, options)
+        found.append(replace(hindcast, start_s=job.start_s))
+    if kept is not None:
+        kept.clear()
+        kept.update({hindcast.name: hindcast for hindcast in found})
+    counted = [hindcast for hindcast in found if hindcast.futures_s.max() > 0]
+    return PastStarts(tuple(sorted(counted, key=lambda each: each.moment_s)), queue.now_s, len(found) - len(counted))
+
+
+def queue_at(queue: WaitingQueue, moment_s: float) -> WaitingQueue:
+    """Return a queue as it was at a past moment, by the starts and ends that it states now.
+
+    Jobs wait in order of submission.
+    """
+    ended, running, waiting = [], [], []
+    for job in (*queue.history, *queue.running, *queue.waiting):
+        arrival_s, start_s = _arrival(job), _start(job, queue.now_s)
+        if job.end_s <= moment_s:
+            ended.append(job)
+        elif start_s <= moment_s:
+            running.append(replace(job, state="running", run_s=moment_s - start_s, start_s=start_s, end_s=math.nan))
+        elif arrival_s <= moment_s and _fits(queue, job):
+            waiting.append(_waiting(job))
+    return replace(
+        queue,
+        now_s=moment_s,
+        running=tuple(running),
+        waiting=tuple(sorted(waiting, key=start_order)),
+        held=(),
+        history=tuple(ended),
+        skipped=(),
+        remarks=(),
+        notes=(),
+    )
+
+
+def _waiting(job: LoggedJob) -> LoggedJob:
+    """Return a job as it waited. Its priority then is unknown: that of Slurm contains the age."""
+    return replace(
+        job, state="waiting", priority=0.0, run_s=math.nan, start_s=math.nan, end_s=math.nan, eligible_s=math.nan, reason=""
+    )
+
+
+def _fits(queue: WaitingQueue, job: LoggedJob) -> bool:
+    """Return whether the present nodes can hold a job of the past."""
+    return 0 < job.devices <= int(queue.nodes.devices[list(queue.nodes.pool(job))].sum())
+
+
+def _chosen(queue: WaitingQueue, number: int) -> list[LoggedJob]:
+    """Return the past jobs that waited, at most a number of them, with their starts."""
+    ends = np.sort([job.end_s for job in queue.history if job.end_s == job.end_s])
+    least_s = float(ends[LEAST_ENDED - 1]) if len(ends) >= LEAST_ENDED else math.inf
+    found = []
+    for job in (*queue.history, *queue.running, *queue.waiting):
+        start_s = _start(job, queue.now_s)
+        waited_s = (start_s if start_s == start_s else queue.now_s) - _arrival(job)
+        if waited_s > WAITED_S and _arrival(job) >= least_s and _fits(queue, job):
+            found.append(replace(job, start_s=start_s))
+    return sorted(found, key=lambda job: hashlib.blake2b(job.name.encode(), digest_size=8).digest())[:number]
+
+
+def _hindcast(queue: WaitingQueue, job: LoggedJob, options: ForecastOptions) -> Hindcast:
+    moment_s = _arrival(job)
+    past = queue_at(queue, moment_s)
+    target = next(other for other in past.waiting if other.name == job.name)
+    forecast = Forecaster(past, options).forecast([target]).jobs[0]
+    return Hindcast(job.name, moment_s, job.start_s, forecast.start_s)
+
+
+def _arrival(job: LoggedJob) -> float:
+    """Return the submission of a job, or the later time from which it might start; its start if the log states neither."""
+    return job.arrival_s if job.arrival_s == job.arrival_s else job.start_s
+
+
+def _start(job: LoggedJob, now_s: float) -> float:
+    """Return the start of a job; NaN while it waits."""
+    if job.start_s == job.start_s or job.state == "waiting":
+        return job.start_s
+    return (now_s if job.state == "running" else job.end_s) - max(job.run_s, 0.0)
+
+
+def _errors(past: Sequence[Hindcast], until_s: float) -> list[tuple[float, bool]]:
+    """Return errors in halves of the range that are known at a moment; False for a lower bound, of a job that waited then."""
+    found = []
+    for hindcast in past:
+        scale = hindcast.scale
+        if scale is None or hindcast.moment_s >= until_s:
+            continue
+        known = hindcast.start_s <= until_s
+        wait_s = (hindcast.start_s if known else until_s) - hindcast.moment_s
+        found.append((float(scale.errors(np.array([wait_s]))[0]), bool(known)))
+    return found
+
+
+def _logs(waits_s: Array) -> Array:
+    return np.asarray(np.log(waits_s + CYCLE_S))

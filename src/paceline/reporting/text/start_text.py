@@ -122,6 +122,8 @@ def _checked(answer: StartAnswer) -> Iterator[Block]:
     inside, checked = answer.checked
     if not answer.jobs:
         return
+    if answer.asked:
+        yield GAP
     if checked >= FEW_CHECKED:
         yield Paragraph(
             f"80 % range, checked on {checked} past starts of this queue: {100 * inside / checked:.0f} % fell inside."

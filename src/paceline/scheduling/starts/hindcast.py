@@ -88,6 +88,12 @@ class PastStarts:
         """Return a forecast whose futures are moved away from their median, or to it, so that its range fits the past."""
         return replace(forecast, start_s=self._moved(forecast.start_s, self.hindcasts, self.until_s))
 
+    def notes(self) -> tuple[str, ...]:
+        """Return a sentence on past jobs that check nothing; none without such jobs."""
+        if not self.held:
+            return ()
+        return (f"Past jobs that waited although devices were free: {self.held}. They check no range.",)
+
     def coverage(self) -> tuple[int, int]:
         """Return how many past starts fell inside their 80 % range, and how many were checked.
 

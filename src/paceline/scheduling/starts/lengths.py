@@ -39,8 +39,8 @@ ASSUMED_CORRELATIONS = (0.2, 0.3)
 """Correlations of one owner and of a period, where the history is too short to tell.
 
 The correlation of a period is the middle of 0.17, 0.26, 0.40 and 0.50, measured on two virtual clusters of Philly (6c71a0,
-ed69ec) and two clusters of ITP (03, 06): successive jobs resemble each other (Feitelson, "Workload Modeling for Computer Systems
-Performance Evaluation", 2015, locality of sampling). The correlation of an owner is a round number.
+ed69ec) and two clusters of ITP (03, 06): successive jobs resemble each other (Feitelson, "Workload Modeling for Computer
+Systems Performance Evaluation", 2015, locality of sampling). The correlation of an owner is a round number.
 """
 ASSUMED_PERIODS = 5
 """Weight of the assumed correlations, in periods of the history."""

@@ -92,7 +92,7 @@ def schedule_start(
         jobs=found,
         reasons={each.job.name: wait_reasons(forecaster, present, each.job) for each in found},
         sooner=sooner(forecaster, found[0], predict) if asked and found else (),
-        notes=forecast.notes,
+        notes=(*forecast.notes, *past.notes()),
         checked=past.coverage(),
         futures=forecaster.options.futures,
         seed=seed,

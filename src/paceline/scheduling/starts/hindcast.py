@@ -62,9 +62,9 @@ class Hindcast:
     futures_s: Array
 
     @cached_property
-    def scale(self) -> _Scale | None:
+    def scale(self) -> _WaitScale | None:
         """Median and range of the futures; None if they do not foresee the start."""
-        return _Scale.of(self.futures_s)
+        return _WaitScale.of(self.futures_s)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class PastStarts:
         return inside, checked
 
     def _moved(self, futures_s: Array, past: Sequence[Hindcast], until_s: float) -> Array:
-        own = _Scale.of(futures_s)
+        own = _WaitScale.of(futures_s)
         if own is None:
             return futures_s
         own_errors = own.errors(futures_s)
@@ -135,7 +135,7 @@ class PastStarts:
 
 
 @dataclass(frozen=True)
-class _Scale:
+class _WaitScale:
     """Median and halves of the range of a forecast, of logarithms of waits plus ``CYCLE_S``."""
 
     middle: float
@@ -143,7 +143,7 @@ class _Scale:
     above: float
 
     @classmethod
-    def of(cls, waits_s: Array) -> _Scale | None:
+    def of(cls, waits_s: Array) -> _WaitScale | None:
         """Return the scale of a forecast; None if it does not foresee the start in enough futures."""
         logs = np.sort(_logs(waits_s))
         if not np.isfinite(logs[math.ceil(HIGH * (len(logs) - 1))]):

@@ -149,7 +149,7 @@ class CommandLengths:
 def _asked(words: list[str]) -> LengthDistribution | None:
     """Return the length that ``paceline ask`` tells; None if it does not fit or if no amount is stated."""
     from paceline.cli.command_line import main
-    from paceline.scheduling.starts.predicted_length import from_range
+    from paceline.scheduling.starts.lengths import from_range
 
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(io.StringIO()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.scheduling.starts.lengths import LengthDistribution, LengthModel, kaplan_meier, nothing_known
+from paceline.scheduling.starts.lengths import LengthDistribution, LengthModel, from_range, kaplan_meier, nothing_known
 from queues import ended, runs, waits
 
 
@@ -58,3 +58,8 @@ def test_correlation_is_found_where_days_differ() -> None:
     assert LengthModel.of(jobs).correlation_period > 0.3
     even = [ended(f"j{at}", 1, float(np.exp(6 + rng.normal())), ago_s=86400.0 * (at % 40) + 50_000) for at in range(400)]
     assert LengthModel.of(even).correlation_period < 0.1
+
+
+def test_quantiles_of_a_predicted_length_are_those_of_its_range() -> None:
+    found = from_range(50.0, 100.0, 400.0)
+    assert [float(found.quantile(share)) for share in (0.1, 0.5, 0.9)] == pytest.approx([50.0, 100.0, 400.0], rel=0.03)

@@ -13,7 +13,7 @@ OPTIONS = ForecastOptions(futures=16, arrivals=False)
 
 def test_a_shorter_limit_helps_where_it_fits_before_a_reservation_and_nothing_is_said_where_nothing_helps() -> None:
     jobs = (runs("r", 6, 10.0, 4 * 3600.0), waits("big", 8, 3600.0, 90.0), waits("mine", 2, 36000.0, 50.0, command="x"))
-    from paceline.scheduling.starts.predicted_length import from_range
+    from paceline.scheduling.starts.lengths import from_range
 
     forecaster = Forecaster(queue(*jobs), OPTIONS, predicted={"mine": from_range(500.0, 600.0, 700.0)})
     mine = forecaster.forecast().of("mine")

@@ -47,6 +47,8 @@ ASSUMED_PERIODS = 5
 MOST_VALUES = 512
 """Most values of a distribution."""
 _ATOMS = 64
+_NORMAL_90 = 1.2815515655446004
+"""90 % quantile of the standard normal distribution."""
 _NO_ROWS: Ints = np.zeros(0, np.int64)
 
 
@@ -247,6 +249,20 @@ def kaplan_meier(values: Array, weights: Array, over: Bools) -> tuple[Array, Arr
     survival = np.cumprod(1 - np.minimum(hazard, 1.0))
     mass = np.concatenate([[1.0], survival[:-1]]) * hazard
     return values[over], mass[over], float(survival[-1]), float(values[-1])
+
+
+def from_range(low_s: float, median_s: float, high_s: float) -> LengthDistribution:
+    """Return the distribution of a length predicted from a command line, by its 10 % quantile, median and 90 % quantile.
+
+    It is lognormal on each side of the median.
+    """
+    from scipy.special import ndtri
+
+    normal = np.asarray(ndtri((np.arange(_ATOMS) + 0.5) / _ATOMS))
+    below = math.log(median_s / min(low_s, median_s)) / _NORMAL_90
+    above = math.log(max(high_s, median_s) / median_s) / _NORMAL_90
+    values = median_s * np.exp(np.where(normal < 0, below, above) * normal)
+    return LengthDistribution(values, np.full(_ATOMS, 1 / _ATOMS), "its command line")
 
 
 def nothing_known(limit_s: float) -> LengthDistribution:

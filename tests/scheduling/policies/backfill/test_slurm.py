@@ -9,7 +9,8 @@ import pytest
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.backfill.slurm import priority_of, slurm
+from paceline.scheduling.policies.backfill.conservative import conservative
+from paceline.scheduling.policies.backfill.slurm import DEFAULT, priority_of, slurm
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from scheduling_toys import rigid, simulated, state
 
@@ -49,6 +50,15 @@ def test_an_account_that_used_less_comes_first() -> None:
     shares = {"a": Account(shares=9), "b": Account(shares=1)}
     assert starts(jobs, weight_fairshare=1, accounts=shares)["a1"] == 200
     assert starts(jobs, weight_fairshare=1, usage={("b", "default"): 1e6})["b0"] == 300
+
+
+@pytest.mark.parametrize("owners, same", [(("", ""), True), (("heavy", "light"), False)])
+def test_without_accounts_only_age_counts_and_every_job_has_a_reservation(owners: tuple[str, str], same: bool) -> None:
+    """This is conservative backfill. Usage of owners changes the order of ``slurm`` alone."""
+    lengths_s, sizes = (100, 400, 200), (2, 8, 1, 4)
+    jobs = [rigid(f"{n}", lengths_s[n % 3], sizes[n % 4], 40.0 * n, owner=owners[n % 4 == 0]) for n in range(40)]
+    ours, theirs = (simulated(jobs, policy, EIGHT).outcomes for policy in (partial(slurm, settings=DEFAULT), conservative))
+    assert ([one.start_s for one in ours] == [other.start_s for other in theirs]) is same
 
 
 def test_tiers_come_before_priorities_and_time_limits_before_lengths() -> None:

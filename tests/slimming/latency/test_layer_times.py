@@ -13,6 +13,7 @@ from paceline.errors import UserError
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.latency_forecast import alike_removed
 from paceline.slimming.latency.layer_times import REST, LayerTimes
+from paceline.slimming.latency.width_tables import parts_of
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Recurrent, Residual, Transformer, images, tokens
@@ -132,3 +133,28 @@ def test_a_measured_network_has_its_measured_ratio(residual: tuple[Structures, L
     for ratio in (1.0, 0.0):
         assert times.corrected(half, ratio) is times
     assert times.corrected(half, share**9).seconds(half) == pytest.approx(share**2 * times.whole.median_s), "doubted"
+
+
+def test_products_with_inputs_first_are_timed_as_linear_layers() -> None:
+    """GPT-2's Conv1D is ``addmm`` with its weight transposed."""
+
+    class Product(nn.Module):
+        def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(inputs, outputs))
+            self.bias = nn.Parameter(torch.randn(outputs)) if bias else None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+    x = (torch.randn(2, 64),)
+    linear = parts_of(structures_of(nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 16, False)), x))
+    found = structures_of(nn.Sequential(Product(64, 32), nn.Tanh(), Product(32, 16, False)), x)
+    assert [part.node for part in parts_of(found)] == [part.node for part in linear] and [p.name for p in linear] == ["0", "2"]
+    half = dict(measured_widths(found, [each.number for each in found.every[:16]]))
+    assert half == {"0": (64, 16), "2": (16, 16)}
+
+
+def measured_widths(found: Structures, removed: list[int]) -> list[tuple[str, tuple[int, int]]]:
+    times = LayerTimes(found, MILLISECOND)
+    return [(name, (node.inputs[-1], node.leaving)) for name, node, _ in times.nodes(removed)]

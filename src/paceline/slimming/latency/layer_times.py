@@ -245,7 +245,7 @@ class _Widths:
     @classmethod
     def of(cls, part: Part, structures: Structures, left: _Left) -> _Widths:
         out, into = structures.units[part.weight][:2]
-        if part.node.kind == "conv_transpose":
+        if part.inputs_first:
             out, into = into, out
         grouped = part.node.window is not None and part.node.window.groups > 1
         leaving = left.number(out)

@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.slimming.latency.onnx_nodes import ALIGNED, GATES, ConvolutionWindow, OnnxNode, is_blocked, seconds, whole_blocks
-from paceline.slimming.structures.structures import Structures, WeightedOperation
+from paceline.slimming.structures.structures import PRODUCTS, Structures, WeightedOperation
 
 ENTERING, LEAVING = 3, 5
 """Number of widths timed from an eighth to all. Time grows evenly with the input; kernels hold parts of the output."""
@@ -31,11 +31,13 @@ class Part:
     Attributes:
         weight: the parameter whose dimensions are the widths. ``gates``: its rows per output unit.
         node: in the whole network.
+        inputs_first: whether the weight's first dimension is the inputs.
     """
 
     weight: str
     node: OnnxNode
     gates: int = 1
+    inputs_first: bool = False
 
     @property
     def name(self) -> str:
@@ -89,7 +91,10 @@ def parts_of(structures: Structures) -> list[Part]:
 def _parts(operation: WeightedOperation, structures: Structures) -> Iterator[Part]:
     weight = operation.weights[0]
     out = len(structures.units[weight][0])
-    if operation.kind == "linear":
+    if operation.kind in PRODUCTS:
+        width = len(structures.units[weight][1])
+        yield Part(weight, OnnxNode("linear", operation.inputs, width, bias=len(operation.weights) > 1), inputs_first=True)
+    elif operation.kind == "linear":
         yield Part(weight, OnnxNode("linear", operation.inputs, out, bias=len(operation.weights) > 1))
     elif operation.kind in ("conv1d", "conv2d"):
         yield Part(weight, OnnxNode("conv", operation.inputs, out, _window(operation, structures)))
@@ -97,6 +102,7 @@ def _parts(operation: WeightedOperation, structures: Structures) -> Iterator[Par
         yield Part(
             weight,
             OnnxNode("conv_transpose", operation.inputs, operation.outputs[1], _transposed_window(operation, structures)),
+            inputs_first=True,
         )
     else:
         _, layers, _, _, both, first = operation.settings[:6]

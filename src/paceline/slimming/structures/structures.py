@@ -21,6 +21,8 @@ TIED = "tied to what has a fixed size"
 OUTPUT = "the output of the network"
 PART = " (part "
 """Beginning of the name of a part of a layer, after the layer's own."""
+PRODUCTS = ("addmm", "mm", "matmul")
+"""Matrix products. A weight on their right has its inputs in the first dimension, such as that of GPT-2's ``Conv1D``."""
 
 
 class Units:

@@ -22,6 +22,7 @@ from paceline.slimming.structures.rules import ELEMENTWISE, RULES, Ties
 from paceline.slimming.structures.rules_recurrent import RECURRENT
 from paceline.slimming.structures.structures import (
     OUTPUT,
+    PRODUCTS,
     Labelled,
     Structures,
     Units,
@@ -30,7 +31,7 @@ from paceline.slimming.structures.structures import (
     vector,
 )
 
-WEIGHTED = ("conv1d", "conv2d", "conv_transpose2d", "linear", "lstm", "gru")
+WEIGHTED = ("conv1d", "conv2d", "conv_transpose2d", "linear", "lstm", "gru", *PRODUCTS)
 """Operations that are timed separately."""
 ACTIVATIONS = ("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "sigmoid", "tanh", "hardsigmoid")
 """Operations that runtimes fuse with the convolution or matrix product before them; ``JOINED`` only after a convolution."""
@@ -317,14 +318,22 @@ def _operation(node: fx.Node, names: Mapping[str, str]) -> WeightedOperation | N
     kind, shape = _name(node), _shape(node)
     if kind not in WEIGHTED or shape is None or not isinstance(node.args[0], fx.Node):
         return None
-    flat = [each for arg in node.args[1:] for each in (arg if isinstance(arg, list | tuple) else [arg])]
+    args: tuple[Any, ...] = (*node.args[1:3], node.args[0]) if kind == "addmm" else node.args
+    flat = [each for arg in args[1:] for each in (arg if isinstance(arg, list | tuple) else [arg])]
     weights = tuple(names[each.name] for each in flat if isinstance(each, fx.Node) and each.name in names)
-    entering = _shape(node.args[0])
+    entering = _shape(args[0])
+    if kind in PRODUCTS and not _is_matrix(args[1], names):
+        return None
     settings = tuple(arg for arg in node.args[1:] if not _has_nodes(arg))
     grouped_transposed = kind == "conv_transpose2d" and node.args[6:7] not in ((), (1,))
     if not weights or entering is None or grouped_transposed:  # which stays whole
         return None
     return WeightedOperation(kind, weights, entering, shape, tuple(map(_hashable, settings)))
+
+
+def _is_matrix(value: Any, names: Mapping[str, str]) -> bool:
+    """Return whether an operand is a parameter of two dimensions."""
+    return isinstance(value, fx.Node) and value.name in names and len(_shape(value) or ()) == 2
 
 
 def _step(node: fx.Node, values: Mapping[fx.Node, Any], fusing: dict[fx.Node, str]) -> UnweightedStep | None:

@@ -99,6 +99,30 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A network that may meet the budget: smaller, with fewer bits, or both.
+
+    Attributes:
+        way: one of ``WAYS``. ``weights``: form of the weights. ``file``: name of its file.
+        predicted_bytes: bytes of the file by its weights, scales and zero points, before it was written.
+        meets: ``yes`` or ``no``, as measured; empty if the budget is a loss of accuracy.
+    """
+
+    way: str
+    weights: str
+    file: str
+    measured: SlimMeasurement
+    predicted_bytes: float
+    meets: str
+
+
+SMALLER, FEWER_BITS, BOTH, BOTH_EASED = "smaller", "fewer bits", "both", "both, less removed"
+WAYS = (SMALLER, FEWER_BITS, BOTH, BOTH_EASED)
+"""Ways to a budget. ``BOTH``: the network that meets it in fp32, with fewer bits. ``BOTH_EASED``: a wider network that meets it
+only with fewer bits."""
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """How the networks of a record were trained.
 
@@ -141,6 +165,7 @@ class SlimRecord(_Timed):
         kept: reasons why parts stayed whole, by place. ``notes``: further remarks.
         clock: latency of the whole network at the end relative to before training. A budget of latency is multiplied by it.
         environment: environment of the measurements. ``files``: written files by name; ``sizes``: their bytes on the disk.
+        candidates: networks that were measured against the budget, if forms of weights were asked for.
     """
 
     model: str
@@ -164,6 +189,15 @@ class SlimRecord(_Timed):
     training: Training | None = None
     held_out: int = 0
     clock: float = 1.0
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def meeting(self) -> list[Candidate]:
+        """Candidates that meet the budget, those with the least loss on the held-out samples first."""
+        good = [each for each in self.candidates if each.meets == "yes"]
+        return sorted(
+            good, key=lambda each: (-(each.measured.accuracy or 0.0), each.measured.loss or 0.0, each.measured.latency_s)
+        )
 
     @property
     def speedup(self) -> float:
@@ -186,6 +220,10 @@ class SlimRecord(_Timed):
                 values[name] = _made(SlimMeasurement, values[name]) if name == "whole" or values[name] is not None else None
             for name, kind in (("widths", Width), ("layers", LayerLatency), ("curve", CurvePoint)):
                 values[name] = tuple(_made(kind, each) for each in values[name])
+            candidates = [
+                {**each, "measured": _made(SlimMeasurement, each["measured"])} for each in values.get("candidates", ())
+            ]
+            values["candidates"] = tuple(_made(Candidate, each) for each in candidates)
             if values.get("training") is not None:
                 values["training"] = made = _made(Training, values["training"])
                 if not all(type(number) is int for number in dict(made.epochs).values()):
@@ -232,6 +270,31 @@ class PredictedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictedForm:
+    """The whole network in a form of weights, and the least change that meets the budget in that form.
+
+    Attributes:
+        weights: the form. ``ratio``: its latency / latency in fp32 in ``low`` to ``high``, timed here; 0: it has no file.
+        file_bytes: measured. ``predicted_bytes``: by weights, scales and zero points.
+        accuracy: of the whole network in this form; None: it is not trained.
+        alone: ``yes``, ``perhaps`` (the range has the budget) or ``no``.
+        share: share of structures that stays if the form meets the budget with fewer of them, predicted; None: unknown.
+        text: the forecast in words.
+    """
+
+    weights: str
+    ratio: float
+    low: float
+    high: float
+    file_bytes: int
+    predicted_bytes: float
+    accuracy: float | None
+    alone: str
+    share: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PublishedDevice:
     """Another processor with its published figures.
 
@@ -259,7 +322,8 @@ class SlimPrediction(_Timed):
         rows: possible results of the method, from the least change to the most; empty if unknown for the device.
         goal: budget in seconds or bytes; None: it is a loss of accuracy, which is not predicted here.
         meets: the least change that meets the budget, also between the rows; None if unknown.
-        int8: whether int8 alone is faster and meets the budget, in words; empty if it was not timed.
+        int8: what the first of ``forms`` says, in words; empty if none was timed.
+        forms: the whole network in other forms of weights, those that meet the budget first.
     """
 
     model: str
@@ -279,6 +343,7 @@ class SlimPrediction(_Timed):
     low_s: float | None = None
     high_s: float | None = None
     int8: str = ""
+    forms: tuple[PredictedForm, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain data."""

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from torch import nn
 
+from paceline.edge import kept_budget
 from paceline.edge.kept_budget import shrunk
 from paceline.errors import UserError
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.methods.budget import Budget
+from paceline.slimming.methods.weight_forms import INT4
 
 
 class Told:
@@ -59,6 +61,19 @@ def test_what_cannot_be_removed_stays() -> None:
     assert shrunk(slim)[1:] == (80e-6, ()) and len(slim.made) == 1  # type: ignore[arg-type]
 
 
-def test_a_size_needs_no_measurement() -> None:
-    slim = Told(Budget("size", 1e-6), 9.0)
-    assert shrunk(slim)[1:] == (1e-6, ())  # type: ignore[arg-type]
+@pytest.mark.parametrize(("error", "removals"), [(0.9, 1), (1.2, 2)])
+def test_a_file_above_the_size_loses_more(error: float, removals: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has the graph besides the weights, and no clock is read."""
+    monkeypatch.setattr(kept_budget, "_file_bytes", lambda slim, small, form: error * small)
+    slim = Told(Budget("size", 100e-6), 9.0)
+    _, small, notes = shrunk(slim)  # type: ignore[arg-type]
+    assert len(slim.made) == removals and error * small <= 100e-6 and bool(notes) == (removals > 1)  # type: ignore[operator]
+
+
+def test_fewer_bits_meet_the_budget_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wider network that takes half the time in int4 is measured in int4."""
+    forms: list[object] = []
+    monkeypatch.setattr(kept_budget, "_share", lambda slim, small, form: forms.append(form) or 0.6 * small / 240e-6)
+    slim = Told(Budget("speedup", 1.5), 1.0)
+    _, small, notes = shrunk(slim, INT4, goal=1 / 3)  # type: ignore[arg-type]
+    assert forms == [INT4] * 2 and notes and 0.97 * 80e-6 < 0.6 * small <= 80e-6  # type: ignore[operator]

@@ -13,19 +13,23 @@ import pytest
 from paceline.edge import slim_prediction
 from paceline.edge.slim_prediction import predict
 from paceline.edge.slim_run import SlimRun
+from paceline.edge.weights_forecast import WeightsForecast
 from paceline.errors import UserError
 from paceline.hardware.edge import edge_device
 from paceline.slimming.latency.edge_errors import edge_errors, errors_note
 from paceline.slimming.latency.edge_times import edge_times, on_device
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.methods import METHODS
+from paceline.slimming.methods.weight_forms import INT4, INT8
 from paceline.slimming.slim import Slim
+from paceline.slimming.structures.shrink import module_bytes
 from paceline.strategy import Strategy
 from paceline.training.runs.data import load as load_data
 from paceline.training.runs.starting_model import build_model
 from paceline.training.runs.training_run import TrainingRun
 
 PI = edge_device("pi 4")
+FORECASTS: list[WeightsForecast] = []
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,7 @@ def slims(table: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Slim]:
         return made[-1]
 
     monkeypatch.setattr(slim_prediction, "Slim", kept)
-    monkeypatch.setattr(slim_prediction, "int8_forecast", lambda slim: None)
+    monkeypatch.setattr(slim_prediction, "weights_forecasts", lambda slim, forms: FORECASTS)
     monkeypatch.setattr("paceline.slimming.latency.width_tables.seconds", lambda node, threads=1: 1e-11 * node.products)
     return made
 
@@ -109,6 +113,19 @@ def test_a_size_and_a_loss_of_accuracy() -> None:
     assert size.goal == 500e3 and size.meets is not None and size.meets.weight_bytes <= 500e3
     loss = predict(run_of(budget=Budget("accuracy", 1.0)))
     assert loss.goal is None and loss.meets is None and len(loss.rows) == 4
+
+
+def test_fewer_bits_need_less_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a third of the size: weights of three times the budget, in fp32, meet it."""
+    whole = module_bytes(build_model("lenet5", 0))
+    forecasts = [WeightsForecast(form, 0.8, 0.7, 0.9, 1e-3, round(whole / 3), whole / 3) for form in (INT8, INT4)]
+    monkeypatch.setattr(slim_prediction, "weights_forecasts", lambda slim, forms: forecasts)
+    found = predict(run_of(budget=Budget("size", 100e3), weights=(INT8, INT4)))
+    eight, _ = found.forms
+    assert eight.alone == "no" and eight.share is not None and found.meets is not None and eight.share > found.meets.share
+    assert f"With int8, {100 * eight.share:.3g} % of all structures meet size=100kB, predicted." in eight.text == found.int8
+    larger = predict(run_of(budget=Budget("size", 600e3)))
+    assert larger.forms[0].alone == "yes" and larger.forms[0].share is None
 
 
 def test_a_budget_that_a_device_meets_already_is_refused() -> None:

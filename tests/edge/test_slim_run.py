@@ -15,16 +15,17 @@ import torch
 from torch import nn
 
 from paceline.edge import slim_run
-from paceline.edge.evaluation import held_out
+from paceline.edge.evaluation import held_out, held_out_on_file
 from paceline.edge.slim_prediction import predict
-from paceline.edge.slim_run import SlimRun, int8_notes, replacement_notes, slim_network
+from paceline.edge.slim_run import SlimRun, missed_budget, slim_network
 from paceline.errors import Interrupted, UserError
-from paceline.slim_record import SlimMeasurement, SlimRecord
+from paceline.slim_record import SlimRecord
 from paceline.slimming.export.onnx_export import difference
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_times import REST
 from paceline.slimming.latency.targets import LiteRT, OnnxRuntime, SlimTarget
 from paceline.slimming.methods.budget import Budget
+from paceline.slimming.methods.weight_forms import INT4, INT8
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import load
@@ -45,7 +46,8 @@ def run_of(out: Path, **changes: Any) -> SlimRun:
     [
         ({"method": "ssll"}, "unknown method 'ssll'"),
         ({"target": "onnxrt"}, "unknown target 'onnxrt'.*did you mean onnxruntime?"),
-        ({"target": "litert", "int8": True}, r"`int8` for litert"),
+        ({"target": "litert", "weights": (INT8,)}, r"weights in int8 for litert"),
+        ({"weights": (INT8, INT8)}, r"weights in int8 twice"),
         (
             {"target": "executorch", "budget": Budget("speedup", 2), "method": "force"},
             "ONNX Runtime, not on executorch",
@@ -74,26 +76,11 @@ def test_each_stage_has_its_own_directory_and_its_share_of_the_rate(tmp_path: Pa
     assert stage.learning_rate == pytest.approx(run.training.learning_rate / 2)
 
 
-def test_replacements_are_said() -> None:
-    plan = SlimPlan({}, {}, {}, {"conv1": {"kind": "low_rank", "form": "svd", "ranks": [8]}})
-    assert list(replacement_notes(plan)) == ["conv1 is low rank now: form svd, ranks [8]."]
-
-
 def test_a_runtime_that_is_missing_is_said_before_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LiteRT, "package", "not_there")
     with pytest.raises(UserError, match=r"LiteRT is not installed; pip install 'paceline\[litert\]'"):
         run_of(tmp_path / "out", target="litert")
     assert not (tmp_path / "out").exists()
-
-
-def test_where_int_8_is_worse_it_is_said() -> None:
-    fp32 = SlimMeasurement(1e-3, 1e-3, 1e-3, 10, 40, 0.9, 0.3)
-    assert not list(int8_notes(fp32, None)) and not list(int8_notes(fp32, replace(fp32, latency_s=5e-4)))
-    worse = replace(fp32, latency_s=2e-3, accuracy=0.885)
-    assert list(int8_notes(fp32, worse)) == [
-        "int8 is not faster here: 2.00 ms, 1.00 ms in fp32.",
-        "int8 loses 1.50 points of accuracy.",
-    ]
 
 
 @pytest.mark.full
@@ -111,11 +98,11 @@ def test_a_compact_student_learns_from_the_whole_network(tmp_path: Path) -> None
 
 @pytest.mark.full
 def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothing_twice(tmp_path: Path) -> None:
-    run = run_of(tmp_path, int8=True)
+    run = run_of(tmp_path, weights=(INT8, INT4))
     said: list[str] = []
     record = slim_network(run, said.append)
     after = record.slimmed
-    assert after is not None and after.file_bytes < 215e3 < record.whole.file_bytes
+    assert after is not None and after.file_bytes <= 200e3 < record.whole.file_bytes
     data = load_data("digits")
     small = load(SlimPlan.load(tmp_path / "plan.json"), build_model("lenet5", 0))
     small.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
@@ -123,7 +110,15 @@ def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothin
     quantised = record.quantised
     assert quantised is not None and quantised.file_bytes < 0.4 * after.file_bytes
     assert quantised.accuracy is not None and abs(quantised.accuracy - after.accuracy) < 0.05  # type: ignore[operator]
-    assert record.sizes == {name: (tmp_path / name).stat().st_size for name in record.files} and len(record.sizes) == 5
+    assert record.sizes == {name: (tmp_path / name).stat().st_size for name in record.files}
+    ways = {(each.way, each.weights): each for each in record.candidates}
+    assert list(ways)[:3] == [("smaller", "fp32"), ("fewer bits", "int8"), ("both", "int8")] and ("both", "int4") in ways
+    for each in record.candidates:
+        file = tmp_path / each.file
+        assert each.measured.file_bytes == file.stat().st_size == pytest.approx(each.predicted_bytes, abs=8000)
+        assert each.meets == ("yes" if file.stat().st_size <= 200e3 else "no")
+        assert held_out_on_file(file, data) == pytest.approx((each.measured.accuracy, each.measured.loss))
+    assert ways["fewer bits", "int4"].meets == "yes" and not missed_budget(run.budget, record) and record.meeting
     assert difference(small, (data.test_x[:1],), tmp_path / "model.onnx") < 1e-4
     assert SlimRecord.from_json(json.loads((tmp_path / "slim.json").read_text())).widths == record.widths
     assert any(width.after < width.before for width in record.widths)
@@ -131,8 +126,9 @@ def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothin
     assert sum(each.before_s for each in record.layers) == pytest.approx(record.whole.latency_s)
     assert sum(each.after_s for each in record.layers) == pytest.approx(after.latency_s)
     assert all(each.predicted_s > 0 for each in record.layers), "which the tables say for a size too"
-    assert not list(tmp_path.glob("*.draft*")) and said[1:3] == ["measuring the layers", "training the whole network"]
-    assert said[0].startswith("The whole network in int8 is ") and "whole.int8.onnx" in record.files
+    assert not list(tmp_path.glob("*.draft*")) and said[2:4] == ["measuring the layers", "training the whole network"]
+    assert any(each.startswith("The whole network in int4 is ") for each in said[:2]) and "whole.int8.onnx" in record.files
+    assert any("meets size=200kB alone" in each and "points of accuracy" in each for each in said), "after the training"
     stages = {name: (tmp_path / name / "checkpoint.pt").stat().st_mtime_ns for name in ("whole", "path", "tuned")}
     (tmp_path / "tuned" / "checkpoint.pt").unlink()
     (tmp_path / "tuned" / "record.jsonl").unlink()
@@ -163,9 +159,8 @@ def test_a_table_is_measured_again_where_it_is_of_something_else(tmp_path: Path)
     whole = build_model("lenet5", 0).eval()
     for each in (run, run, run_of(tmp_path, threads=2), run_of(tmp_path, threads=2)):
         slim_run._measured(each, whole, data, said.append)
-    assert said[1::2] == ["measuring the layers"] * 2 and all(
-        each.startswith("The whole network in int8") for each in said[::2]
-    )
+    assert said[2::3] == ["measuring the layers"] * 2
+    assert all(each.startswith("The whole network in int") for number, each in enumerate(said) if number % 3 != 2)
     assert json.loads((tmp_path / "table.json").read_text())["of"] == {"method": "auto", "target": "onnxruntime", "threads": 2}
 
 
@@ -258,7 +253,7 @@ def test_a_worse_network_does_not_teach(slimmed: float, teaches: bool, tmp_path:
     stages: list[TrainingRun] = []
     data, model = load_data("digits"), build_model("lenet5", 0).eval()
     run = run_of(tmp_path, distill=0.5)
-    slim = slim_run._measured(run, model, data, print)
+    slim, _ = slim_run._measured(run, model, data, print)
     monkeypatch.setattr(slim_run, "_stage", lambda stage, *_: stages.append(stage))
     monkeypatch.setattr(slim_run, "load_weights", lambda *_: None)
     monkeypatch.setattr(slim_run, "_network", lambda *_: model)

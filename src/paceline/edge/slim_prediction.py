@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from paceline.edge.int8_forecast import int8_forecast
+from collections.abc import Sequence
+
 from paceline.edge.slim_data import example_inputs
 from paceline.edge.slim_run import SlimRun, first_budget, notes_on
+from paceline.edge.weights_forecast import WeightsForecast, weights_forecasts
 from paceline.hardware.edge import EdgeDevice
-from paceline.slim_record import PredictedRow, PublishedDevice, SlimPrediction
+from paceline.slim_record import PredictedForm, PredictedRow, PublishedDevice, SlimPrediction
 from paceline.slimming.latency.edge_errors import errors_note
 from paceline.slimming.latency.edge_times import EdgeTimes, edge_times, on_device
 from paceline.slimming.latency.latency_forecast import Prospect, Prospects
 from paceline.slimming.latency.layer_times import LayerTimes
+from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.slim import Slim
 from paceline.slimming.structures.shrink import module_bytes
@@ -45,6 +48,7 @@ def predict(run: SlimRun, device: EdgeDevice | None = None) -> SlimPrediction:
         latency_s, low_s, high_s = place.span(each)
         rows.append(PredictedRow(prospects.varied, each.share, each.layers, latency_s, each.weight_bytes, low_s, high_s))
     meeting = (each for each in rows if goal is not None and (each.weight_bytes if kind == "size" else each.latency_s) <= goal)
+    forms = () if device else _forms(slim, run, rows)
     return SlimPrediction(
         model=run.training.model,
         method=run.method,
@@ -58,7 +62,8 @@ def predict(run: SlimRun, device: EdgeDevice | None = None) -> SlimPrediction:
         goal=goal,
         meets=next(meeting, None),
         kept={} if unknown else dict(prospects.kept),
-        int8=_int8(slim, run, device),
+        int8=forms[0].text if forms else "",
+        forms=forms,
         notes=((unknown,) if unknown else prospects.notes) + (*notes_on(slim), *place.notes),
         device=place.device,
         low_s=place.whole[1],
@@ -66,10 +71,39 @@ def predict(run: SlimRun, device: EdgeDevice | None = None) -> SlimPrediction:
     )
 
 
-def _int8(slim: Slim, run: SlimRun, device: EdgeDevice | None) -> str:
-    """Return the forecast of int8 here; empty for another processor."""
-    forecast = None if device else int8_forecast(slim)
-    return forecast.text(run.budget) if forecast else ""
+def _forms(slim: Slim, run: SlimRun, rows: Sequence[PredictedRow]) -> tuple[PredictedForm, ...]:
+    """Return the whole network in other forms of weights here, those that meet the budget first."""
+    found = weights_forecasts(slim, run.weights)
+    every = [_form(each, slim, run.budget, rows) for each in found]
+    return tuple(sorted(every, key=lambda each: ("yes", "perhaps", "no").index(each.alone)))
+
+
+def _form(forecast: WeightsForecast, slim: Slim, budget: Budget, rows: Sequence[PredictedRow]) -> PredictedForm:
+    is_size = budget.kind == "size"
+    alone = "yes" if forecast.surely_meets(budget) else "perhaps" if forecast.meets(budget) else "no"
+    whole = module_bytes(slim.model) if is_size else forecast.latency_s
+    eased = forecast.eased(budget, whole) if alone != "yes" else None
+    text, share = forecast.text(budget), None
+    if eased is not None:
+        goal = eased.of(module_bytes(slim.model) if is_size else slim.whole.median_s)
+        share = next((each.share for each in rows if (each.weight_bytes if is_size else each.latency_s) <= goal), None)
+        kept = {"width": "of all structures", "rank": "of the full ranks"}.get(rows[0].varied) if rows else None
+        if share is not None and kept:
+            text += f" With {forecast.form}, {100 * share:.3g} % {kept} meet {budget}, predicted."
+        else:
+            share = None
+    return PredictedForm(
+        weights=str(forecast.form),
+        ratio=forecast.ratio,
+        low=forecast.low,
+        high=forecast.high,
+        file_bytes=forecast.file_bytes,
+        predicted_bytes=forecast.predicted_bytes,
+        accuracy=forecast.accuracy,
+        alone=alone,
+        share=share,
+        text=text,
+    )
 
 
 class _Here:

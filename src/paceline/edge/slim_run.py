@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,25 @@ from typing import Any
 import torch
 from torch import nn
 
-from paceline.edge.evaluation import held_out, held_out_on_file
-from paceline.edge.int8_forecast import WHOLE_INT8_FILE, int8_forecast, whole_int8_note
+from paceline.edge.candidates import exported, form_files, judged, kept_with, measured_candidates
+from paceline.edge.evaluation import held_out
 from paceline.edge.kept_budget import limit, shrunk
 from paceline.edge.slim_data import check_fits
+from paceline.edge.slim_notes import int8_notes, replacement_notes, whole_notes, widths
+from paceline.edge.weights_forecast import WeightsForecast, weights_forecasts
 from paceline.errors import Interrupted, NotMet, UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, write_whole
-from paceline.slim_record import CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Training, Width, unmeasured_note
+from paceline.slim_record import BOTH, CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Training, unmeasured_note
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_profile import layer_latencies, profile
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.methods import LATENCIES, METHODS, Replace, target_for
 from paceline.slimming.methods.path_training import settings
-from paceline.slimming.methods.quantise import to_int8
+from paceline.slimming.methods.weight_forms import FP32, INT8, WeightForm, distinct
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.shrink import module_bytes
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.data import Dataset
 from paceline.training.runs.data import load as load_data
@@ -43,8 +46,6 @@ PATH_RATE, TUNE_RATE = 0.2, 0.2
 DISTILL = 0.5
 SPEEDUPS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 """Speed-ups at which the path stops on its way to a loss of accuracy."""
-CALIBRATION = 128
-"""Number of samples for the scales of int8."""
 TEACHER_SAMPLES = 1024
 """Approximate number of training samples that decide whether the whole network can teach."""
 NO_TEACHER = "The whole network is worse than the slimmed one on training samples, so it does not teach: train it longer."
@@ -52,8 +53,6 @@ NOTICED = 0.02
 """Smallest change of the machine's speed that is reported."""
 LARGE_LOSS = 2.0
 """Loss in percentage points of accuracy above which a next step is suggested."""
-INT8, INT8_FILE = "int8", "model.int8.onnx"
-WHOLE_INT8 = "whole in int8"
 SETTINGS, RECORD = "settings.json", "slim.json"
 Say = Callable[[str], None]
 
@@ -67,7 +66,7 @@ class SlimRun:
         path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: epochs of the slimmed network; 0: a
             third, or all of the training's if it starts untrained.
         distill: weight of the whole network's outputs in fine-tuning.
-        int8: also quantise the slimmed and the whole network, on ONNX Runtime.
+        weights: forms of weights in which the whole, the slimmed and a less slimmed network are measured too, on ONNX Runtime.
     """
 
     training: TrainingRun
@@ -78,7 +77,7 @@ class SlimRun:
     path_epochs: int = 0
     tune_epochs: int = 0
     distill: float = DISTILL
-    int8: bool = False
+    weights: tuple[WeightForm, ...] = ()
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -89,8 +88,10 @@ class SlimRun:
         if isinstance(METHODS[self.method], Replace) and self.budget.kind not in LATENCIES:
             raise UserError(f"{self.method} cannot aim at {self.budget}", "give latency=5ms or speedup=2x")
         target_for(self.target, self.method, self.budget).check_installed()
-        if self.int8 and self.target != "onnxruntime":
-            raise UserError(f"`int8` for {self.target}", "int8 files are ONNX Runtime's: leave out one of the two")
+        if self.weights and self.target != "onnxruntime":
+            what = f"weights in {self.weights[0]} for {self.target}"
+            raise UserError(what, "files in int8 and int4 are ONNX Runtime's: leave out one of the two")
+        distinct(self.weights)
         if self.path_epochs and not METHODS[self.method].has_path:
             what = f"`path_epochs` for {self.method}, which has no path to the budget"
             raise UserError(what, "leave it out; `tune_epochs` is for the new network")
@@ -169,7 +170,8 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
 
     Returns:
         The record, also written as ``slim.json`` next to ``plan.json``, ``weights.pt`` and ``model.onnx`` (``model.pte`` or
-        ``model.tflite`` for another target). With ``int8`` there are ``model.int8.onnx`` and ``whole.int8.onnx`` too.
+        ``model.tflite`` for another target). With ``weights`` there are ``model.int4.onnx``, ``whole.int4.onnx`` and, if a less
+        slimmed network meets the budget with fewer bits, ``both.int4.onnx`` too.
 
     Raises:
         UserError: as ``train``; a network that cannot be traced or exported; a budget that cannot be met.
@@ -180,12 +182,15 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
         load_weights(untrained, run.training.start, run.training.model)
     identity = _same_settings(run)
     _gives_scores(untrained, run, data)
-    slim = _measured(run, untrained, data, say)
+    slim, forecasts = _measured(run, untrained, data, say)
     slim.check()  # latency does not depend on the weights: an impossible budget is refused before any training
     write_whole(run.out / SETTINGS, identity)
     weights = _whole_weights(run, say)
     whole = _network(run, weights)
     before = held_out(whole, data)
+    asked = [each for each in forecasts if each.form in run.weights and each.meets(run.budget)]
+    for forecast in judged(asked, slim, whole, before[0], data):
+        say(forecast.text(run.budget))
     points: list[_Point] = []
     for budget in _budgets(run.budget):
         start = points[-1].path if points else weights
@@ -194,7 +199,23 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
         points.append(_point(run, slim.to(budget), start, weights, len(points), data, say))
         if run.budget.kind == "accuracy" and _lost(before, points[-1]) > run.budget.value:
             break
-    return _finish(run, slim, weights, before, points, data, say)
+    eased = dict(_eased_points(run, slim, weights, forecasts, data, say))
+    return _finish(run, slim, weights, before, points, data, say, eased)
+
+
+def _eased_points(
+    run: SlimRun, slim: Slim, weights: str, forecasts: Sequence[WeightsForecast], data: Dataset, say: Say
+) -> Iterator[tuple[WeightForm, _Point]]:
+    """Slim less, for each requested form that meets the budget only together with a smaller network."""
+    is_size = run.budget.kind == "size"
+    for forecast in forecasts if METHODS[run.method].has_path else ():
+        budget = forecast.eased(run.budget, module_bytes(slim.model) if is_size else slim.whole.median_s)
+        if budget is None or forecast.form not in run.weights:
+            continue
+        goal = run.budget.value if is_size else slim.to(run.budget).goal / slim.whole.median_s
+        eased = slim.to(budget)
+        if _reachable(eased):
+            yield forecast.form, _point(run, eased, weights, weights, 0, data, say, forecast.form, goal)
 
 
 def _gives_scores(model: nn.Module, run: SlimRun, data: Dataset) -> None:
@@ -309,8 +330,8 @@ def _stage(run: TrainingRun, say: Say, words: str) -> None:
         raise Interrupted(stop.number, "the same command continues from the last epoch") from None
 
 
-def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
-    """Return the network with the table of its layers, which a resumed run reads again."""
+def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> tuple[Slim, tuple[WeightsForecast, ...]]:
+    """Return the network with the table of its layers, which a resumed run reads again, and its forecasts in other forms."""
     file = run.out / "table.json"
     inputs = (data.train_x[:1],)
     budget = first_budget(run)
@@ -321,29 +342,45 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
         table = None
     slim = Slim(whole, inputs, budget=budget, method=run.method, threads=run.threads, table=table, target=run.target)
     slim.structures  # noqa: B018 (a network that cannot be traced is refused before anything is measured)
+    forecasts = weights_forecasts(slim, run.weights) if table is None or run.weights else ()
+    for forecast in sorted(forecasts, key=lambda each: not each.meets(run.budget)):
+        say(forecast.text(run.budget))
     if table is None:
-        if forecast := int8_forecast(slim):
-            say(forecast.text(run.budget))
         say("measuring the layers")
         write_whole(file, json.dumps({"of": of, **slim.table}))
-    return slim
+    return slim, forecasts
 
 
-def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data: Dataset, say: Say) -> _Point:
-    """Slim to one budget: follow the path if the method has one, shrink, train the rest."""
+def _point(
+    run: SlimRun,
+    slim: Slim,
+    start: str,
+    weights: str,
+    number: int,
+    data: Dataset,
+    say: Say,
+    form: WeightForm = FP32,
+    goal: float | None = None,
+) -> _Point:
+    """Slim to one budget: follow the path if the method has one, shrink, train the rest.
+
+    Args:
+        form, goal: as of ``shrunk``, if the network meets the run's budget in that form.
+    """
     slim.check()
     budget = slim.budget
     suffix = f"-{number + 1}" if number else ""
+    suffix = suffix if form == FP32 else f"-{form.file_name}"
     has_path = METHODS[run.method].has_path
     if has_path:
         path = run.path(suffix, start, slim.budget)
         _stage(path, say, f"on the path to {slim.budget}")
         start = path.out
     load_weights(slim.model, start, run.training.model)
-    slim, small, measured = shrunk(slim)
+    slim, small, measured = shrunk(slim, form, goal)
     if slim.plan is None:
         raise AssertionError("shrink makes a plan")
-    file = run.out / f"plan-{number + 1}.json"
+    file = run.out / (f"plan-{number + 1}.json" if form == FP32 else f"plan{suffix}.json")
     slim.plan.save(file)
     notes = (*slim.notes, *measured, *METHODS[run.method].changes(_network(run, weights), slim.model))
     if has_path and run.distill and _on_training(small, data) > _on_training(_network(run, weights), data):
@@ -368,14 +405,21 @@ def _predicted(slim: Slim) -> float:
 
 
 def _finish(
-    run: SlimRun, slim: Slim, weights: str, before: tuple[float, float], points: list[_Point], data: Dataset, say: Say
+    run: SlimRun,
+    slim: Slim,
+    weights: str,
+    before: tuple[float, float],
+    points: list[_Point],
+    data: Dataset,
+    say: Say,
+    eased: Mapping[WeightForm, _Point] | None = None,
 ) -> SlimRecord:
     """Export, measure, write. Files are moved to their places at the end, so a failure leaves none."""
     chosen = _chosen(run, before, points)
     whole = _network(run, weights)
     say("exporting and measuring")
     with tempfile.TemporaryDirectory(dir=run.out, prefix=".draft-") as directory:
-        record = _written(run, slim, whole, chosen, before, points, data, Path(directory))
+        record = _written(run, slim, whole, chosen, before, points, data, Path(directory), eased or {})
         (run.out / RECORD).unlink(missing_ok=True)  # if it exists, it lists the files
         for draft in Path(directory).iterdir():
             draft.replace(run.out / draft.name)
@@ -392,19 +436,18 @@ def _written(
     points: list[_Point],
     data: Dataset,
     drafts: Path,
+    eased: Mapping[WeightForm, _Point],
 ) -> SlimRecord:
     """Export and measure in a directory. The record names the final paths of the files."""
     models = {"whole": whole, **{f"slimmed {number}": point.model for number, point in enumerate(points)}}
     suffix = slim.target.suffix
     files = {name: slim.target.export(model, slim.inputs, drafts / f"{name}{suffix}") for name, model in models.items()}
     name = f"slimmed {points.index(chosen)}"
-    quantised, why_not = _quantised(run, files[name], data, drafts / INT8_FILE)
+    plain = {"whole": (files["whole"], whole), "model": (files[name], chosen.model)}
+    wider = {form: (exported(slim, point.model, form, drafts), point.model) for form, point in eased.items()}
+    formed, why_not = form_files(run.weights, plain, wider, data, drafts)
     timed = _timed(slim, models, files, drafts)
-    if quantised is not None:
-        timed = {**timed, INT8: quantised}
-    whole_int8, _ = _quantised(run, files["whole"], data, drafts / WHOLE_INT8_FILE)
-    if whole_int8 is not None:
-        timed = {**timed, WHOLE_INT8: whole_int8}
+    timed = {**timed, **{each.name: each.file for each in formed}}
     times = slim.target.timer.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
     for file in timed.values() if slim.target.timer is not slim.target else ():
         file.unlink()
@@ -418,14 +461,14 @@ def _written(
     chosen.plan.save(drafts / "plan.json")
     torch.save(chosen.model.state_dict(), drafts / "weights.pt")
     slimmed = _as_measured(times[name], chosen.model, exported, (chosen.accuracy, chosen.loss))
-    in_int8 = None
-    if quantised is not None:
-        in_int8 = _as_measured(times[INT8], chosen.model, quantised, held_out_on_file(quantised, data))
-    alone: tuple[str, ...] = ()
-    if whole_int8 is not None:
-        quality = held_out_on_file(whole_int8, data)
-        alone = (whole_int8_note(run.budget, times["whole"].median_s, now, times[WHOLE_INT8].median_s, quality[0]),)
-    made = [each for each in (quantised, whole_int8) if each is not None]
+    graph = files["whole"].stat().st_size - module_bytes(whole)
+    smaller = exported, slimmed, module_bytes(chosen.model) + graph
+    candidates = list(measured_candidates(formed, smaller, times, run.budget, now, data)) if run.weights else []
+    in_int8 = next((each.measured for each in candidates if (each.way, each.weights) == (BOTH, INT8.name)), None)
+    made = [each.file for each in formed]
+    for form, (file, _) in wider.items():
+        file.unlink()
+        made += kept_with(eased[form].plan, eased[form].model, form, drafts)
     written = [drafts / "plan.json", drafts / "weights.pt", exported, *made]
     return SlimRecord(
         model=run.training.model,
@@ -451,13 +494,14 @@ def _written(
             *notes_on(slim),
             *why_not,
             *int8_notes(slimmed, in_int8),
-            *alone,
+            *whole_notes(run.budget, formed, candidates, times["whole"].median_s, now),
         ),
         environment=environment(("numpy", "torch", "onnx", slim.target.package)),
         files={file.name: str(run.out / file.name) for file in written},
         sizes={file.name: file.stat().st_size for file in written},
         quantised=in_int8,
         clock=now,
+        candidates=tuple(candidates),
         curve=(
             CurvePoint("whole", times["whole"].median_s, times["whole"].median_s, before[0]),
             *(
@@ -476,18 +520,6 @@ def _timed(slim: Slim, models: Mapping[str, nn.Module], files: Mapping[str, Path
     return {name: timer.export(model, slim.inputs, drafts / f"{name} timed{timer.suffix}") for name, model in models.items()}
 
 
-def _quantised(run: SlimRun, file: Path, data: Dataset, place: Path) -> tuple[Path | None, list[str]]:
-    """Return the int8 file if requested, or the reason why it failed, which does not stop the run."""
-    if not run.int8:
-        return None, []
-    every = max(1, len(data.train_x) // CALIBRATION)
-    samples = [(data.train_x[number : number + 1],) for number in range(0, len(data.train_x), every)][:CALIBRATION]
-    try:
-        return to_int8(file, place, samples), []
-    except UserError as error:
-        return None, [f"There is no int8 file: {error.message}."]
-
-
 def _lost_much(run: SlimRun, before: tuple[float, float], point: _Point) -> Iterator[str]:
     """Note a large loss, with a suggestion."""
     lost = _lost(before, point)
@@ -504,7 +536,9 @@ def _rescaled(now: float, budget: Budget) -> Iterator[str]:
 
 
 def missed_budget(budget: Budget, record: SlimRecord) -> bool:
-    """Return whether the measured latency exceeds the budget."""
+    """Return whether the measured latency exceeds the budget, and that of every other form of weights too."""
+    if record.meeting:
+        return False
     limit_s = limit(budget, record.whole.latency_s, record.clock)
     return limit_s is not None and record.slimmed is not None and record.slimmed.latency_s > limit_s
 
@@ -518,17 +552,6 @@ def _missed(run: SlimRun, now: float, whole: Latency, slimmed: Latency, file: Pa
     limit_s = limit(run.budget, whole.median_s, now)
     if limit_s is not None and slimmed.median_s > limit_s:
         yield f"The budget is missed: {format_seconds(slimmed.median_s)} measured, {format_seconds(limit_s)} asked for."
-
-
-def int8_notes(slimmed: SlimMeasurement, quantised: SlimMeasurement | None) -> Iterator[str]:
-    """Return notes if int8 is worse than fp32."""
-    if quantised is None:
-        return
-    if quantised.latency_s >= slimmed.latency_s:
-        times = f"{format_seconds(quantised.latency_s)}, {format_seconds(slimmed.latency_s)} in fp32"
-        yield f"int8 is not faster here: {times}."
-    if quantised.accuracy is not None and slimmed.accuracy is not None and quantised.accuracy < slimmed.accuracy:
-        yield f"int8 loses {100 * (slimmed.accuracy - quantised.accuracy):.2f} points of accuracy."
 
 
 def notes_on(slim: Slim) -> Iterator[str]:
@@ -572,29 +595,3 @@ def _layers(
     predicted = slim.times.by_layer(removed) if "layers" in slim.table else {}
     predicted = {name: now * each for name, each in predicted.items()}
     return layer_latencies(before, after, predicted, plan.replacements)
-
-
-def widths(slim: Slim, removed: set[int]) -> Iterator[Width]:
-    """Return the widths of every layer that may be narrower, and the rows or columns of every smaller kernel.
-
-    Args:
-        removed: numbers of the removed structures.
-    """
-    for layer, every in slim.structures.layers().items():
-        part = next((part for part in every[0].slices if part.parameter == layer), every[0].slices[0])
-        whole, each_of = len(slim.structures.units[part.parameter][part.dim]), len(part.indices)
-        gone = sum(each.number in removed for each in every)
-        if not every[0].nested:
-            yield Width(layer.removesuffix(".weight"), whole // each_of, whole // each_of - gone)
-        elif gone:
-            yield Width(layer, whole, whole - each_of * gone)
-
-
-def replacement_notes(plan: SlimPlan) -> Iterator[str]:
-    """Return a sentence for each replaced module."""
-    for path, given in plan.replacements.items():
-        if names := given.get("branches"):
-            yield f"Branches that are gone, of which a constant is left: {', '.join(names)}."
-            continue
-        numbers = ", ".join(f"{name} {value}" for name, value in given.items() if name != "kind")
-        yield f"{path or 'The network'} is {str(given['kind']).replace('_', ' ')} now: {numbers}."

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import prune
 
-from paceline.edge.slim_run import widths
+from paceline.edge.slim_notes import widths
 from paceline.errors import UserError
 from paceline.slim_record import Width
 from paceline.slimming.latency import width_tables

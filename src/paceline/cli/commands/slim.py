@@ -33,8 +33,9 @@ def add(parser: Parser) -> None:
     common(parser.add_argument("--method", metavar="M", default="auto", help=methods))
     targets = "onnxruntime (default), executorch, litert; tensorrt or coreml: files only, nothing is measured there"
     common(parser.add_argument("--target", metavar="T", default="onnxruntime", help=targets))
-    int8 = "also write and measure the slimmed and the whole network in int8, on ONNX Runtime"
-    parser.add_argument("--int8", action="store_true", help=int8)
+    weights = "also int8, int8-blocks or int4, several by commas, int4:block=32:symmetric:accuracy=4; ONNX Runtime only"
+    common(parser.add_argument("--weights", metavar="W", default="", help=weights))
+    parser.add_argument("--int8", action="store_true", help="the same as --weights int8")
     budgets = (
         "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt (default speedup=2x); "
         "language models: decode=2x or decode=5ms of a token, prefill=2x or prefill=50ms of a prompt, size=20MB"
@@ -76,6 +77,7 @@ def _slim(o: argparse.Namespace) -> Answer:
     from paceline.hardware.edge import edge_device
     from paceline.reporting.text.slim_text import predicted_screen, slim_screen
     from paceline.slimming.methods.budget import Budget
+    from paceline.slimming.methods.weight_forms import INT8, parse_weights
 
     if is_language_model(o.model):
         return _slim_language(o)
@@ -96,7 +98,7 @@ def _slim(o: argparse.Namespace) -> Answer:
         path_epochs=o.path_epochs,
         tune_epochs=o.tune_epochs,
         distill=share,
-        int8=o.int8,
+        weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))),
     )
     if o.predict:
         prediction = predict(run, device)

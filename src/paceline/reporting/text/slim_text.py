@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from paceline.reporting.text.screen import GAP, Bar, Block, Pair, Paragraph, Screen, Table, heading
-from paceline.slim_record import PredictedRow, PublishedDevice, SlimMeasurement, SlimPrediction, SlimRecord, accuracy_range
+from paceline.slim_record import (
+    FEWER_BITS,
+    SMALLER,
+    Candidate,
+    PredictedRow,
+    PublishedDevice,
+    SlimMeasurement,
+    SlimPrediction,
+    SlimRecord,
+    accuracy_range,
+)
 from paceline.units import (
     format_byte_rate,
     format_bytes,
@@ -29,9 +39,11 @@ def slim_screen(record: SlimRecord) -> Screen:
     return Screen(
         title=f"{record.model} {asked_text(record)}",
         answer=(
+            *(Paragraph(text) for text in choice_texts(record)),
             Paragraph(f"{answer_text(record)}."),
             GAP,
             Table(("", "before", "after"), list(comparison_rows(record)), frozenset({0})),
+            *_candidates(record),
             GAP,
             Pair("predicted", f"{format_seconds(record.predicted_s)}{error}" if record.predicted_s else "unknown"),
             Pair("measured", f"{_time(after)}, quartiles {_range(after)}; {_threads(record.threads)}, in alternation"),
@@ -67,6 +79,62 @@ def answer_text(record: SlimRecord) -> str:
     """Describe the result as a sentence without its end."""
     before, after = _time(record.whole), _time(measured_after(record))
     return f"{record.speedup:.2f}x faster on {record.timed_on}: {before} before, {after} after; {_kept_text(record)}"
+
+
+_WAYS = ("way", "weights", "latency", "speed-up", "file", "predicted", "points lost", "meets it")
+
+
+def choice_texts(record: SlimRecord) -> Iterator[str]:
+    """Return sentences: first the form of weights that meets the budget alone, then what meets it at the least loss."""
+    if not record.candidates or not any(each.meets for each in record.candidates):
+        return
+    good = record.meeting
+    if alone := next((each for each in good if each.way == FEWER_BITS), None):
+        yield f"{alone.weights} alone meets {record.budget}, nothing removed: {_told(alone, record)}."
+    if not good:
+        yield f"Neither smaller nor fewer bits nor both meet {record.budget}, as measured."
+        return
+    best = good[0]
+    if best is not alone:
+        yield f"The least loss that meets {record.budget}: {_named(best)}, {_told(best, record)}."
+    elif len(good) > 1:
+        yield f"It is also the least loss that meets {record.budget}; next: {_named(good[1])}, {_told(good[1], record)}."
+
+
+def _named(each: Candidate) -> str:
+    return each.way if each.way == SMALLER else f"{each.way}, in {each.weights}"
+
+
+def _told(each: Candidate, record: SlimRecord) -> str:
+    speed = f"{record.whole.latency_s / each.measured.latency_s:.2f}x as fast, {format_bytes(each.measured.file_bytes)}"
+    return f"{speed}, {_points(each, record)} points of accuracy lost"
+
+
+def _points(each: Candidate, record: SlimRecord) -> str:
+    if each.measured.accuracy is None or record.whole.accuracy is None:
+        return "unknown"
+    return f"{100 * (record.whole.accuracy - each.measured.accuracy):.2f}"
+
+
+def candidate_rows(record: SlimRecord) -> Iterator[tuple[str, ...]]:
+    """Return rows of the networks that may meet the budget."""
+    for each in record.candidates:
+        yield (
+            each.way,
+            each.weights,
+            _time(each.measured),
+            f"{record.whole.latency_s / each.measured.latency_s:.2f}x",
+            format_bytes(each.measured.file_bytes),
+            format_bytes(each.predicted_bytes),
+            _points(each, record),
+            each.meets or "-",
+        )
+
+
+def _candidates(record: SlimRecord) -> Iterator[Block]:
+    if record.candidates:
+        yield GAP
+        yield Table(_WAYS, list(candidate_rows(record)), frozenset({0, 1}))
 
 
 @dataclass(frozen=True)
@@ -115,7 +183,7 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
     return Screen(
         title=f"{prediction.model} on {place}: what other {words.plural} would take",
         answer=(
-            *([Paragraph(prediction.int8)] if prediction.int8 else []),
+            *(Paragraph(each.text) for each in prediction.forms),
             Paragraph(f"The whole network takes {latency}{how}; {meets}."),
             GAP,
             Table(head, rows, frozenset({0})),

@@ -18,8 +18,11 @@ from paceline.slimming.latency.targets import TARGETS, ExecuTorch, SlimTarget
 from paceline.slimming.structures.shrink import shrunk
 from paceline.slimming.structures.tracing import structures_of
 
+COMPILING = ("torch-compile",)
+"""Targets whose compilation takes too long for every day."""
 
-@pytest.fixture(params=TARGETS.values(), ids=list(TARGETS))
+
+@pytest.fixture(params=[pytest.param(TARGETS[n], id=n, marks=[pytest.mark.long] * (n in COMPILING)) for n in TARGETS])
 def target(request: pytest.FixtureRequest) -> SlimTarget:
     found: SlimTarget = request.param
     try:
@@ -94,7 +97,7 @@ def test_another_result_and_another_operation_are_refused(
 @pytest.mark.parametrize("name", list(TARGETS))
 def test_a_missing_package_is_named_with_what_installs_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
-    extra = "slim" if name == "onnxruntime" else name
+    extra = {"onnxruntime": "slim", "torch-compile": "train"}.get(name, name)
     with pytest.raises(UserError, match=rf"{TARGETS[name].title} is not installed; pip install 'paceline\[{extra}\]'"):
         TARGETS[name].export(nn.ReLU(), (torch.randn(2),), tmp_path / "net")
     with pytest.raises(UserError, match="is not installed"):
@@ -108,3 +111,32 @@ def test_files_are_timed_by_their_names_in_alternation(monkeypatch: pytest.Monke
     found = ExecuTorch().latencies({"a": ("a.pte", ()), "b": ("b.pte", ())}, threads=3, turns=4)
     assert list(found) == ["a", "b"] and isinstance(found["a"], Latency)
     assert ran[-9:] == [("a.pte", 3), *[("b.pte", 3), ("a.pte", 3)] * 4] and ran[0] == ("a.pte", 3)
+
+
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UserError, match=r"torch.compile needs a C\+\+ compiler; apt install g\+\+, or set CXX"):
+        TARGETS["torch-compile"].check_installed()
+
+
+@pytest.mark.long
+def test_a_compiled_program_runs_on_the_threads_asked_for_and_sets_them_back(tmp_path: Path) -> None:
+    target, inputs = TARGETS["torch-compile"], (torch.randn(4, 8),)
+    seen: list[int] = []
+
+    class Watched(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).relu()
+
+    file = target.export(Watched(8, 3), inputs, tmp_path / "net.pt2")
+    real = targets._compiled
+
+    def compiled(file: str | Path, inputs: tuple[Any, ...]) -> Any:
+        seen.append(torch.get_num_threads())
+        return real(file, inputs)
+
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(targets, "_compiled", compiled)
+        target.latencies({"it": (file, inputs)}, threads=before + 1, turns=2)
+    assert seen == [before + 1] and torch.get_num_threads() == before

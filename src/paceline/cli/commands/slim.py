@@ -31,7 +31,9 @@ def add(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", help=f"{MODELS}, or a folder of a language model in Hugging Face's format")
     methods = "auto, ssl (filters, channels, heads), iss (recurrent units), force (low rank), sparse, compact (default auto)"
     common(parser.add_argument("--method", metavar="M", default="auto", help=methods))
-    targets = "onnxruntime (default), executorch, litert; tensorrt or coreml: files only, nothing is measured there"
+    targets = (
+        "onnxruntime (default), executorch, litert, torch-compile; tensorrt or coreml: files only, nothing is measured there"
+    )
     common(parser.add_argument("--target", metavar="T", default="onnxruntime", help=targets))
     weights = "also int8, int8-blocks or int4, several by commas, int4:block=32:symmetric:accuracy=4; ONNX Runtime only"
     common(parser.add_argument("--weights", metavar="W", default="", help=weights))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -197,9 +199,76 @@ def _interpreted(file: str | Path, inputs: tuple[Any, ...], threads: int) -> Cal
     return lambda: [array for _, array in sorted(run(**given).items(), key=_place)]
 
 
+class TorchCompile(SlimTarget):
+    """PyTorch's own compiler with its default backend, Inductor, on the CPU.
+
+    The file is an exported program. It is compiled where it runs, with the default options. Its threads are those of PyTorch in
+    the process: everything measured at a time uses the same number.
+    """
+
+    name, title, suffix, package, extra = "torch-compile", "torch.compile", ".pt2", "torch", "train"
+
+    def check_installed(self) -> None:
+        """Check PyTorch and the C++ compiler that it needs. Raises UserError with the command to install them."""
+        super().check_installed()
+        if not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++", "c++"))):
+            raise UserError("torch.compile needs a C++ compiler", "apt install g++, or set CXX")
+
+    def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
+        """Export with ``torch.export``, and compare the compiled program. Arguments and errors as of ``SlimTarget``."""
+        self.check_installed()
+
+        def write(draft: Path) -> None:
+            try:
+                torch.export.save(torch.export.export(model, inputs), draft)
+            except Exception as error:  # each of its passes raises different errors
+                raise refused(model, self.title, error) from error
+
+        def apart(draft: Path) -> float:
+            return difference(model, inputs, [each.numpy() for each in tensors_in(_compiled(draft, inputs)())])
+
+        return checked_export(model, path, self.title, write, apart)
+
+    def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+        """Return a function that runs the compiled program on the threads that PyTorch has now."""
+        self.check_installed()
+        return _compiled(file, inputs)
+
+    def vector_width(self) -> int:
+        """Return 16 with AVX-512, else 8: the vectors of Inductor's loops and of oneDNN's products."""
+        return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
+
+    def latencies(
+        self, files: Mapping[str, tuple[str | Path, tuple[Any, ...]]], threads: int = 1, turns: int | None = None
+    ) -> dict[str, Latency]:
+        """Measure as ``SlimTarget``. The program is compiled for the threads, which are set back afterwards."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            return super().latencies(files, threads, turns)
+        finally:
+            torch.set_num_threads(before)
+
+
+def _compiled(file: str | Path, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+    """Compile a saved program, and return a function that runs it."""
+    from torch._inductor import config
+
+    torch._dynamo.reset()  # else programs of one class share a limit of compilations
+    run = torch.compile(torch.export.load(file).module(), dynamic=False)
+
+    def call() -> Any:
+        with torch.inference_mode():
+            return run(*inputs)
+
+    with silent(), config.patch(compile_threads=1):  # no processes that outlive the call
+        call()
+    return call
+
+
 def _place(item: tuple[str, object]) -> int:
     """Return the number in the name of an input or output such as ``args_0`` or ``output_0``."""
     return int(item[0].rpartition("_")[2])
 
 
-TARGETS: Mapping[str, SlimTarget] = {target.name: target for target in (OnnxRuntime(), ExecuTorch(), LiteRT())}
+TARGETS: Mapping[str, SlimTarget] = {target.name: target for target in (OnnxRuntime(), ExecuTorch(), LiteRT(), TorchCompile())}

@@ -296,7 +296,7 @@ def _reorders(node: fx.Node) -> bool:
     """Return whether a recurrent module reorders the samples of its last state, as for packed sequences."""
     state = node.args[0]
     inside = isinstance(state, fx.Node) and state.target is operator.getitem and _place(state) == _place(node)
-    return inside and _name(node) == "index_select" and node.args[1] == 1
+    return inside and _name(node) == "index_select" and bool(node.args[1] == 1)
 
 
 def _name(node: fx.Node) -> str:

@@ -66,8 +66,8 @@ def measure(name: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
     try:
         with eval_mode(whole), eval_mode(small):
             apart = differs(masked_like(whole, small), small, given)
-    except Exception as error:  # an output of another shape
-        return row | {"result": "differs", "why": _words(error)}
+    except Exception as error:  # weights that cannot be compared
+        return row | {"result": "runs", "why": _words(error)}
     return row | {"result": "same" if apart <= EQUAL else "differs", "parity": f"{apart:.1g}"}
 
 
@@ -104,7 +104,9 @@ def _double(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[nn.Module, tuple
     model = double
     generator = torch.Generator().manual_seed(0)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if tensor.is_floating_point() and tensor.numel() > 1 and bool((tensor == tensor.flatten()[0]).all()):
+        if tensor.dtype == torch.float64:  # values of single precision repeat
+            tensor *= 1 + 1e-9 * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype)
+        if tensor.is_floating_point() and tensor.numel() > 1 and bool(((tensor - tensor.flatten()[0]).abs() < 1e-6).all()):
             noise = 0.1 * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype)
             tensor += noise if name.endswith("running_var") else noise - 0.05
     return model, given
@@ -156,7 +158,7 @@ def _renumber(module: Any, queries: int, keys: int) -> None:
 
 
 def outputs(model: nn.Module, inputs: tuple[Any, ...]) -> list[nn.Module]:
-    """Return the layers whose result is the network's output, as it is or in another shape."""
+    """Return the layers with weights whose result is the network's output, as it is or in another shape."""
     found: dict[int, nn.Module] = {}
 
     def hook(module: nn.Module, _: Any, result: Any) -> None:
@@ -165,7 +167,8 @@ def outputs(model: nn.Module, inputs: tuple[Any, ...]) -> list[nn.Module]:
             kept.append(each)
 
     kept: list[Tensor] = []
-    hooks = [each.register_forward_hook(hook) for each in model.modules() if not any(True for _ in each.children())]
+    layers = [each for each in model.modules() if any(True for _ in each.parameters(recurse=False))]
+    hooks = [each.register_forward_hook(hook) for each in layers]
     with torch.no_grad():
         ends = list(tensors_in(model(*inputs)))
     for each in hooks:

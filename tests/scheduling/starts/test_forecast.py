@@ -14,7 +14,7 @@ from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.simulate.run import DurationRun
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions, _affordable
 from paceline.scheduling.starts.lengths import LengthModel
 from paceline.scheduling.starts.live_source import read_waiting_queue
 from queues import ended, nodes, queue, runs, waits
@@ -92,3 +92,11 @@ def test_tasks_of_an_array_keep_its_throttle_and_others_pass_them(rows: str) -> 
         given = {"cluster": "1x8xA100", "now_s": 1793610000.0, "queues": settings}
         found = read_waiting_queue("-", stdin=lambda: ROWS + rows + other, **given)
         assert [each.start() for each in Forecaster(found, LIMITS).forecast().jobs] == [*THROTTLED[rows], 0.0]
+
+
+def test_fewer_futures_are_simulated_under_a_policy_if_many_jobs_come() -> None:
+    many = [runs(f"r{at}", 1, 60.0 * at + 9, 7200.0) for at in range(70)]
+    there = queue(*many, waits("w", 1, 3600.0), on=nodes(70), form="kueue")
+    assert [Forecaster(there, ForecastOptions(arrivals=come)).options.futures for come in (False, True)] == [32, 32]
+    assert [_affordable(jobs) for jobs in (10, 300, 400, 5000)] == [32, 32, 18, 8]
+    assert Forecaster(there, ForecastOptions(futures=64)).options.futures == 64

@@ -58,12 +58,16 @@ class QuotaTree:
 
     Args:
         flavors: flavors that count.
+
+    Attributes:
+        version: number of changes of the usage so far.
     """
 
     def __init__(self, settings: KueueSettings, flavors: Iterable[str]) -> None:
         self._settings = settings
         self._nodes: dict[tuple[str, str], _Node] = {}
         self._available: dict[tuple[str, str], int] = {}
+        self.version = 0
         for flavor in flavors:
             cohorts: dict[str, _Node] = {}
             for name, queue in settings.queues.items():
@@ -94,6 +98,7 @@ class QuotaTree:
         """Count devices that a queue uses; below 0: that it gives back."""
         self._nodes[queue, flavor].add(devices)
         self._available.clear()
+        self.version += 1
 
     def borrows(self, queue: str, flavor: str, more: int = 0) -> bool:
         """Return whether a queue uses more than its own quota, with ``more`` devices."""

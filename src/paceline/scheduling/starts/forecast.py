@@ -26,7 +26,7 @@ from paceline.scheduling.traces.record import LoggedJob
 FUTURES = 64
 """Futures of a forecast."""
 POLICY_FUTURES = 32
-"""The same under a policy with the settings of the scheduler, which takes longer."""
+"""Most futures under a policy with the settings of the scheduler, which takes longer."""
 FEW_FUTURES, FEW_POLICY_FUTURES = 8, 2
 """Futures that tell how far ahead jobs to come matter, and the same under a policy."""
 LOW, HIGH = 0.1, 0.9
@@ -127,7 +127,7 @@ class Forecaster:
         self._stretched = stretched
         given = options or ForecastOptions()
         usual = FUTURES if queue.cluster is None else POLICY_FUTURES
-        self.options = replace(given, futures=given.futures or usual)
+        self.options, self._given = replace(given, futures=given.futures or usual), given.futures
         self.progress = progress
         self.reasons: dict[str, str] = {}
         self.by_node = any(job.nodes and job.devices > 1 for job in (*queue.running, *queue.waiting))
@@ -206,6 +206,13 @@ class Forecaster:
         starts = np.concatenate([found.start_s for found in self._forecast((), self.queue, few).jobs])
         horizon_s = 2 * float(starts[np.isfinite(starts)].max(initial=3600.0))
         drawn = self.arrivals.draw(self.options.futures, self.options.seed, horizon_s)
+        if self.queue.cluster is not None and not self._given:
+            arriving = float(np.mean([len(moments) for moments, _ in drawn]))
+            futures = _affordable(len(self.queue.running) + len(self.queue.waiting) + arriving)
+            if futures < self.options.futures:
+                self.options = replace(self.options, futures=futures)
+                self._factors, self._lengths = _Factors(self.options), {}
+                drawn = self.arrivals.draw(futures, self.options.seed, horizon_s)
         used, rows = np.unique(np.concatenate([rows for _, rows in drawn]), return_inverse=True)
         ends = np.cumsum([len(moments) for moments, _ in drawn])
         parts = np.split(rows, ends[:-1])
@@ -298,6 +305,14 @@ class Forecaster:
             array_of=tuple(array_of),
             throttle=tuple({job.array: job.throttle for job in jobs if job.throttle}.values()),
         )
+
+
+def _affordable(jobs: float) -> int:
+    """Return the number of futures under a policy, by the jobs of one. Its time grows with their square.
+
+    It is ``POLICY_FUTURES`` up to 300 jobs, and never below 8: about 25 s of one processor at 400 jobs.
+    """
+    return max(FEW_FUTURES, min(POLICY_FUTURES, int(POLICY_FUTURES * (300.0 / max(jobs, 1.0)) ** 2)))
 
 
 def _merged(one: tuple[Array, Ints], other: tuple[Array, Ints]) -> tuple[Array, Ints]:

@@ -94,6 +94,8 @@ class _Admission:
                 if not is_protected(state.jobs[index], float(state.held_s[index])):
                     self.preemptible[index] = flavor
                 self.tree.add(self.queues[index], flavor, int(state.devices[index]))
+        self._whys: dict[tuple[str, int, int], str] = {}
+        self._loans: dict[tuple[str, int, int], tuple[bool, float]] = {}
         self._failed: dict[str, list[tuple[int, int, tuple[str, ...]]]] = {}
 
     def _flavor(self, index: int) -> str:
@@ -147,7 +149,12 @@ class _Admission:
 
     def _why(self, index: int) -> str:
         """Return the reason why a job waits: its quota, its borrowing limit, or devices."""
-        queue, asked = self.queues[index], int(self.state.requested[index])
+        key = self.queues[index], int(self.state.requested[index]), self.tree.version
+        if key not in self._whys:
+            self._whys[key] = self._reason(*key[:2])
+        return self._whys[key]
+
+    def _reason(self, queue: str, asked: int) -> str:
         for flavor in self._flavors(queue):
             quota, left = self.settings.queues[queue].quotas[flavor], self.tree.available(queue, flavor)
             if left < asked:
@@ -160,12 +167,18 @@ class _Admission:
 
     def _rank(self, index: int) -> tuple[bool, float, int, float, int]:
         """Return the order of the head of a queue, the smallest first."""
-        state, queue = self.state, self.queues[index]
-        asked = int(state.requested[index])
+        state = self.state
+        key = self.queues[index], int(state.requested[index]), self.tree.version
+        if key not in self._loans:
+            self._loans[key] = self._loan(*key[:2])
+        return *self._loans[key], -state.jobs[index].priority, float(state.arrival_s[index]), index
+
+    def _loan(self, queue: str, asked: int) -> tuple[bool, float]:
+        """Return whether a queue would borrow for a number of devices, and its share value."""
         flavor = next((flavor for flavor in self._flavors(queue) if self.tree.available(queue, flavor) >= asked), "")
         borrows = bool(flavor) and self.tree.borrows(queue, flavor, asked)
         share = self.tree.share(queue, {flavor: asked}) if self.settings.fair_sharing and flavor else 0.0
-        return borrows, share, -state.jobs[index].priority, float(state.arrival_s[index]), index
+        return borrows, share
 
     def _admit(self, index: int) -> bool:
         """Start a job, or make room for it. Return False if it must wait."""
@@ -256,9 +269,13 @@ class _Admission:
             name: reclaims and self.tree.related(queue, name, flavor) and self.tree.borrows(name, flavor)
             for name in self.settings.queues
         }
+        if stated.within != "Never":
+            lending[queue] = True
+        if not any(lending.values()):
+            return []
         found = []
         for other, its in self.preemptible.items():
-            if its != flavor:
+            if its != flavor or not lending[self.queues[other]]:
                 continue
             theirs, low = self.queues[other], state.jobs[other].priority
             if theirs == queue:

@@ -44,7 +44,7 @@ class LanguageRecord:
         context: tokens in the cache of a decoded token. ``prompt``: tokens of the prefill. ``threads``: those of the runtime.
         rows: measurements in turns; the first is the whole model in fp32.
         layers: layers that stay, of ``whole_layers``. ``widths``: structures that stay of each other layer's, by name.
-        importance: name of the importance that was chosen. ``before``: perplexity of the smaller model before its training.
+        importance: name of the importance that was chosen. ``before``: perplexity before training on the part that decides.
         predicted: cost of the smaller model by the tables, in the budget's unit.
         trained: tokens that the smaller model saw, the whole model's share in its loss, processor seconds, further settings.
         random: the weights were random, so that perplexities say nothing.

@@ -18,7 +18,8 @@ OVER = "OVER BUDGET"
 LANGUAGE = ("text", "context", "prompt")
 """Options of language models only."""
 ALSO_LANGUAGE = (
-    *("model", "budget", "threads", "int8", "predict", "tune_epochs", "distill", "lr", "seed", "out", "brief", "why", "json"),
+    *("model", "budget", "threads", "weights", "int8", "predict", "tune_epochs", "distill", "lr", "seed", "out"),
+    *("brief", "why", "json"),
     *LANGUAGE,
 )
 """Options that a language model takes."""
@@ -124,10 +125,11 @@ def is_language_model(model: str) -> bool:
 def _slim_language(o: argparse.Namespace) -> Answer:
     import sys
 
-    from paceline.edge.language_run import LanguageRun, slim_language
+    from paceline.edge.language_run import FORMS, LanguageRun, slim_language
     from paceline.errors import UserError
     from paceline.reporting.text.language_text import language_screen
     from paceline.slimming.methods.budget import Budget
+    from paceline.slimming.methods.weight_forms import INT8, parse_weights
 
     stated = [action.dest for action in o.parser._actions if getattr(o, action.dest, action.default) != action.default]
     if other := next((name for name in stated if name not in ALSO_LANGUAGE), ""):
@@ -143,6 +145,7 @@ def _slim_language(o: argparse.Namespace) -> Answer:
         out=o.out,
         threads=o.threads,
         epochs=0 if o.predict else o.tune_epochs or 1,
+        weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))) or FORMS,
         **{name: value for name, value in given.items() if value is not None},
     )
     record = slim_language(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))

@@ -74,7 +74,7 @@ def _smaller(record: LanguageRecord) -> str:
 
 def _trained(record: LanguageRecord) -> str:
     tokens, share = record.trained["tokens"], record.trained["distill"]
-    before = f"perplexity {record.before:.4g} before"
+    before = f"perplexity {record.before:.4g} before, on the part that decides"
     if not tokens:
         return f"not at all: {before}"
     return f"{format_count(tokens)} tokens of the text, {share:.0%} by the whole model's distribution; {before}"

@@ -14,6 +14,7 @@ from torch import nn
 import paceline
 from opaque_modules import Branching, around
 from paceline.errors import UserError
+from paceline.slimming.latency.latency import Latency
 from paceline.slimming.methods.low_rank_choice import ranks_for
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
@@ -353,3 +354,24 @@ def test_optimizers_and_budgets_of_another_kind_are_refused() -> None:
         slim.wrap(torch.optim.SGD(network().parameters(), 0.1))
     with pytest.raises(UserError, match="a budget of type NoneType"):
         paceline.slim(model, budget=None)  # type: ignore[arg-type]
+
+
+def test_tables_are_corrected_by_widths_as_a_plan_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 48, 3), nn.ReLU(), nn.Conv2d(48, 48, 3), nn.Flatten(), nn.Linear(48 * 16, 4))
+    slim = Slim(model, (torch.randn(1, 1, 8, 8),), budget="speedup=1.6x")
+    even, measured = Latency(1e-3, 1e-3, 1e-3, 1), list[set[int]]()
+
+    class Times:
+        def seconds(self, removed: set[int]) -> float:
+            return 1e-3 * (1 - len(removed) / len(slim.structures.every))
+
+        def corrected(self, removed: set[int], ratio: float) -> Times:
+            measured.append(removed)
+            return self
+
+    slim._whole = even
+    monkeypatch.setattr(slim, "latency", lambda models: dict.fromkeys(models, even))
+    slim._corrected(Times())  # type: ignore[arg-type]
+    layers = [[each.number not in measured[0] for each in every] for every in slim.structures.layers().values()]
+    kept = [sum(each) for each in layers if len(each) == 48]
+    assert len(kept) == 2 and sum(kept) < 96 and all(each % slim.round_to == 0 for each in kept)

@@ -20,7 +20,6 @@ from paceline.errors import UserError, unknown
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.export.onnx_export import to_onnx
 from paceline.slimming.latency.latency import Latency
-from paceline.slimming.latency.latency_forecast import alike_removed
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.latency.low_rank_times import least_seconds
 from paceline.slimming.latency.token_times import CONTEXT, PROMPT, TokenLatency, token_latencies
@@ -28,6 +27,7 @@ from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.budget_path import Cost
 from paceline.slimming.methods.methods import METHODS, RemoveStructures, Replace, target_for
 from paceline.slimming.methods.sharded import gathered, is_sharded, same_on_all_ranks, shell
+from paceline.slimming.methods.widths import widths_for
 from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.eval_mode import eval_mode
@@ -37,8 +37,6 @@ from paceline.slimming.structures.tracing import structures_of
 from paceline.units import format_bytes, format_seconds
 
 STEPS = 2000
-SHARES = (0.75, 0.5, 0.375, 0.25, 0.125)
-"""Shares of every layer's structures of which one is measured before training."""
 Inputs = tuple[Any, ...] | Mapping[str, Any] | Tensor
 """Inputs in the order of a network's arguments, or by their names."""
 
@@ -214,13 +212,15 @@ class Slim:
         return Latency(scale * each.median_s, scale * each.low_s, scale * each.high_s, each.turns)
 
     def _corrected(self, times: LayerTimes) -> LayerTimes:
-        """Correct the tables by one measured network: the widest of ``SHARES`` that is predicted to meet the latency."""
+        """Correct the tables by one measured network: that of the budget, if a layer's structures are equally important.
+
+        Its widths are rounded as the plan's will be, since runtimes are slower at others.
+        """
+        if self.budget.kind == "size":
+            return times
         try:
-            goal = self.goal if self.budget.kind != "size" else 0.0
-            every = (alike_removed(self.structures, share) for share in SHARES)
-            removed = next((each for each in every if 0 < times.seconds(each) <= goal), None)
-            if removed is None:
-                return times
+            alike = dict.fromkeys((each.number for each in self.structures.every), 1.0)
+            removed = widths_for(self.structures, alike, times.seconds, self.goal, self.round_to)
             small = load(SlimPlan.of(self.structures, removed), self.subject).eval()
             found = self.latency({"whole": self.subject, "small": small})
         except UserError:  # a budget that is met, or a network that is not exported at these widths

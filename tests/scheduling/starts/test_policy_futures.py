@@ -12,6 +12,7 @@ import pytest
 from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+from paceline.scheduling.starts.wait_reasons import wait_reasons
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog, LoggedJob
 from queues import NOW, nodes, runs, waits
@@ -157,6 +158,8 @@ def test_a_preempted_job_ends_later_and_the_policy_says_why_a_job_waits() -> Non
     assert ends == {"ns/c": (0.0, 3600.0), "ns/b": (3600.0, 7200.0), "ns/a": (7200.0, 10800.0)}
     assert {job.user for job in queue.waiting} == {"ann"} and queue.job("a").name == "ns/a"
     assert "cqa owns 8 default: 0 of its quota" in forecaster.reasons["ns/b"]
+    says = " ".join(wait_reasons(forecaster, queue, queue.job("b")))
+    assert "asks for 8 devices in queue cqa; cluster queue cqa owns" in says and "asks for 8 devices: ns/c" in says
     preempted = kueue_queue(cluster_queue("cqa", 8, **WITHIN), A, HELD_8, late[2])
     forecast = Forecaster(preempted, LIMITS).forecast().jobs[0]
     assert math.isclose(forecast.end(), 3600.0) and np.all(forecast.start_s == 0)

@@ -32,3 +32,9 @@ def test_wrong_questions_are_refused() -> None:
         paceline.schedule_start(FILES / "squeue.txt")
     with pytest.raises(UserError, match="slurm"):
         paceline.schedule_start("slrum")
+
+
+@pytest.mark.parametrize(("text", "cluster"), [('{"jobs": []}', "1x8xA100"), ("items: []\nkind: List\n", ""), ("[]", "")])
+def test_an_empty_queue_is_an_answer(text: str, cluster: str) -> None:
+    answer = paceline.schedule_start("-", cluster=cluster, stdin=lambda: text)
+    assert answer.jobs == () and answer.to_json()["waiting"] == 0 and 'state="waiting"} 0' in answer.metrics()

@@ -126,7 +126,7 @@ class PackedGoodput:
     @property
     def most(self) -> int:
         """Largest number of devices."""
-        return self._batches.scale.shape[1]
+        return int(self._batches.scale.shape[1])
 
     def table(self, noise: Noise, most: int) -> Array:
         """Return the goodput on 1 to ``most`` devices; 0 where no batch is legal."""

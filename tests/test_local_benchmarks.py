@@ -53,7 +53,7 @@ def test_committed_language_models_send_the_bytes_predicted_and_the_page_says_th
     by_method = {
         method: [row for row in found if row["method"] == method] for method in dict.fromkeys(r["method"] for r in found)
     }
-    assert len(by_method) == 7 and all({row["seed"] for row in own} == {"0", "1", "2"} for own in by_method.values())
+    assert len(by_method) == 8 and all({row["seed"] for row in own} == {"0", "1", "2"} for own in by_method.values())
     assert len({row["tokens"] for row in found}) == 1
     for own in by_method.values():
         mean = sum(float(row["loss"]) for row in own) / 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -60,6 +61,16 @@ def test_committed_language_models_send_the_bytes_predicted_and_the_page_says_th
         assert f"{mean:.3f}, " in page
         for row in own:  # a step's predicted bytes are rounded up
             assert 0 <= int(row["predicted_bytes"]) - int(row["metered_bytes"]) < int(row["steps"])
+
+
+def test_committed_late_learners_are_as_predicted_and_the_page_says_how_far_off() -> None:
+    found = rows(RESULTS / "late_learners.csv")
+    errors = [abs(float(row["error"])) for row in found]
+    assert max(errors) <= 0.2 and len({(row["link"], row["case"]) for row in found}) == len(found)
+    said = f"at most {max(errors):.0%} off, {median(errors):.1%} in the median"
+    assert said in (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    for row in found:
+        assert float(row["predicted_counted"]) == pytest.approx(float(row["counted"]), abs=0.1)
 
 
 @pytest.mark.full

@@ -129,7 +129,7 @@ def _checked(answer: StartAnswer) -> Iterator[Block]:
             f"80 % range, checked on {checked} past starts of this queue: {100 * inside / checked:.0f} % fell inside."
         )
     else:
-        yield Paragraph("80 % range, from simulated lengths alone: too few past starts to check it.")
+        yield Paragraph("80 % range, from simulated lengths alone: not checked on past starts of this queue.")
 
 
 def _held(answer: StartAnswer) -> Iterator[Block]:

@@ -119,3 +119,10 @@ def test_what_a_preemption_leaves_free_is_given_at_once() -> None:
     jobs = [rigid("a1", 1000, 6, queue="a"), rigid("a2", 1000, 2, 1.0, queue="a"), rigid("b1", 300, 4, 100.0, queue="b")]
     schedule = run(jobs, 8, a=queue(4, borrowing=2, reclaim="Any"), b=queue(4, reclaim="Any"))
     assert starts(schedule) == {"a1": 0, "a2": 100, "b1": 100}
+
+
+def test_a_stopped_local_queue_admits_nothing() -> None:
+    settings = KueueSettings(queues={"a": queue(4)}, local_queues={"one": "a", "two": "a"}, stopped=("ns/two",))
+    jobs = [rigid("one", 50, 2, queue="one"), rigid("two", 50, 2, queue="two")]
+    with pytest.raises(UserError, match="local queue two is stopped"):
+        simulated(jobs, partial(kueue, settings=settings), Fleet.named(f"1x4x{TYPE}"))

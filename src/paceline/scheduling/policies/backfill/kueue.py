@@ -83,6 +83,7 @@ class _Admission:
         self.flavors = {
             name: [flavor for flavor in queue.quotas if flavor in self.groups] for name, queue in settings.queues.items()
         }
+        self.stopped = {*settings.stopped, *(name.rpartition("/")[2] for name in settings.stopped)} - set(settings.queues)
         self.tree = QuotaTree(settings, self.groups)
         self.plan = BackfillPlan(state)
         self.queues = [queue_of(job, settings) for job in state.jobs]
@@ -128,7 +129,9 @@ class _Admission:
         settings, before = self.settings, set(self.preempted)
         lines: dict[str, list[int]] = {}
         for index in waiting:
-            if settings.queues[self.queues[index]].stopped:
+            if self.state.jobs[index].queue in self.stopped:
+                self.plan.reasons[index] = f"local queue {self.state.jobs[index].queue} is stopped: its stopPolicy"
+            elif settings.queues[self.queues[index]].stopped:
                 self.plan.reasons[index] = f"cluster queue {self.queues[index]} is stopped: its stopPolicy"
             else:
                 lines.setdefault(self.queues[index], []).append(index)

@@ -53,12 +53,7 @@ def test_a_token_becomes_as_fast_as_the_budget_and_the_text_is_learned(tmp_path:
     whole, small = record.rows[0], next(each for each in record.rows if (each.name, each.weights) == ("smaller", "fp32"))
     assert small.decode_s < 1.1 * whole.decode_s / 1.5
     assert small.perplexity < 0.5 * record.before
-    assert {(each.name, each.weights) for each in record.rows} >= {
-        ("whole", "fp32"),
-        ("whole", "int8"),
-        ("smaller", "int8"),
-        ("smaller", "int4"),
-    }
+    assert {(each.name, each.weights) for each in record.rows} >= {("whole", "fp32"), ("whole", "int8"), ("smaller", "int8")}
     assert record.best is not None and record.best.perplexity == min(each.perplexity for each in record.rows if each.meets)
     checked(record, run, model)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations, islice
 from typing import Any
 
 import torch
@@ -138,8 +138,10 @@ class _Trial:
         may = [each for each in _width_numbers(self.model, every) if (each.module, each.attribute) not in taken]
         depth = layer.rpartition(".")[0]
         alike = [each for names in self._names if (each := _like(names, depth, may))]  # as in a layer before
-        tries = [*alike, *(each for count in (1, 2, 3) for each in combinations(may, count))]
-        for numbers in tries[: MOST_TRIALS + len(alike)]:
+        own = [each for each in may if "." not in each.attribute]
+        first = (each for count in (1, 2, 3) for each in combinations(own, count))
+        settings = (each for count in (1, 2) for each in combinations(may, count) if not set(each) <= set(own))
+        for numbers in chain(alike, islice(first, MOST_TRIALS), islice(settings, MOST_TRIALS)):
             self.found.numbers[layer] = tuple(numbers)
             if not self.why_not([every]) and not self.why_not([*others, every]):
                 self._names.append(tuple((_relative(each.module, depth), each.attribute) for each in numbers))

@@ -55,4 +55,16 @@ def test_core_ml_takes_convolutions_and_recurrent_layers(tmp_path: Path) -> None
     with zipfile.ZipFile(file) as archive:
         names = archive.namelist()
     assert "model.mlpackage/Manifest.json" in names and sorted(tmp_path.iterdir()) == [file]
-    assert CoreML().export(nn.LSTM(4, 6), (torch.randn(2, 1, 4),), tmp_path / "lstm.mlpackage.zip").exists()
+    assert CoreML().export(_Recurrent(), (torch.randn(1, 3, 4),), tmp_path / "lstm.mlpackage.zip").exists()
+    with pytest.raises(UserError, match="LSTM cannot be exported to Core ML"):
+        CoreML().export(nn.LSTM(4, 6), (torch.randn(2, 1, 4),), tmp_path / "states.mlpackage.zip")
+
+
+class _Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.LSTM(4, 6, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layers(x)[0]
+        return result

@@ -179,7 +179,7 @@ def rows(options: argparse.Namespace, run: LanguageRun, record: LanguageRecord, 
     decoder_to_onnx(checkpoint.model, whole)
     for peer in options.peers:
         if (made := _peer(options, run, record, peer, checkpoint, small, parts, int(before["tokens"]))) is None:
-            print(f"{peer}: no widths of its own meet the budget", flush=True)
+            print(f"{peer}: no widths meet the budget", flush=True)
             continue
         times = token_latencies({"whole": whole, peer: made.file}, VOCABULARY, context=CONTEXT, prompt=CONTEXT)
         found = TokenRunner(made.file).perplexity(parts.test.numpy(), CONTEXT, HELD_OUT)

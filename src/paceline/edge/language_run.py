@@ -313,12 +313,12 @@ def _cost(run: LanguageRun, slim: Slim, whole: Path, file: Path, vocabulary: int
     """Return the measured cost of a file in the budget's unit, relative to the whole model's first measurement."""
     if not run.budget.phase:
         return float(_file_bytes(file))
-    ratios = []
+    ratios: list[float] = []
     for _ in range(SESSIONS):
         times = token_latencies({WHOLE: whole, SMALLER: file}, vocabulary, **_timing(run))
         before, after = (getattr(times[name], run.budget.phase).median_s for name in (WHOLE, SMALLER))
         ratios.append(after / before)
-    return slim.whole.median_s * statistics.median(ratios)
+    return float(slim.whole.median_s * statistics.median(ratios))
 
 
 def _rows(

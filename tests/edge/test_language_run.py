@@ -62,9 +62,9 @@ def test_a_token_becomes_as_fast_as_the_budget_and_the_text_is_learned(tmp_path:
 def test_a_file_becomes_as_small_as_the_budget(tmp_path: Path) -> None:
     model = decoder("GPT2", hidden_size=64, vocab_size=256)
     model.save_pretrained(tmp_path / "model")
-    run = run_of(tmp_path, budget=Budget.parse("size=300kB"), epochs=0, weights=())
+    run = run_of(tmp_path, budget=Budget.parse("size=550kB"), epochs=0, weights=())
     record = slim_language(run)
-    assert (Path(run.out) / "model.onnx").stat().st_size == record.rows[1].file_bytes <= 300e3
+    assert (Path(run.out) / "model.onnx").stat().st_size == record.rows[1].file_bytes <= 550e3
     checked(record, run, model)
 
 

@@ -53,7 +53,12 @@ def wanda(model: nn.Module, structures: Structures, samples: Sequence[Tensor]) -
         samples: batches of windows (windows, tokens + 1).
     """
     parts = _parts(model, structures)
-    read = {name: (dim, index) for name, dim, index in parts if dim == _input_dim(model.get_submodule(name.rpartition(".")[0]))}
+    parameters = dict(model.named_parameters())
+    read = {
+        name: (dim, index)
+        for name, dim, index in parts
+        if parameters[name].dim() == 2 and dim == _input_dim(model.get_submodule(name.rpartition(".")[0]))
+    }
     squares: dict[str, Tensor] = {}
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
@@ -70,7 +75,6 @@ def wanda(model: nn.Module, structures: Structures, samples: Sequence[Tensor]) -
         for rows in samples:
             logits_of(model, rows[:, :-1])
     sums = torch.zeros(len(structures.every))
-    parameters = dict(model.named_parameters())
     for name, (dim, index) in read.items():
         weights = parameters[name].detach().float().square().sum(1 - dim) * squares[name]
         held = index >= 0
@@ -95,7 +99,7 @@ def taylor(model: nn.Module, structures: Structures, samples: Sequence[Tensor]) 
             parameter = parameters[name]
             if parameter.grad is None:
                 continue
-            each = (parameter.detach() * parameter.grad).float().movedim(dim, 0).flatten(1).sum(1)
+            each = (parameter.detach() * parameter.grad).float().movedim(dim, 0).reshape(len(index), -1).sum(1)
             held = index >= 0
             change.index_add_(0, index[held], each[held])
         sums += change.abs()

@@ -16,7 +16,8 @@ class LanguageMeasurement:
     """A decoder with its cache on ONNX Runtime.
 
     Attributes:
-        name: ``whole`` or ``smaller``. ``weights``: form of the weights. ``bits``: those of a weight of a product.
+        name: ``whole``, ``smaller``, or ``less removed``: smaller by what the form of its weights leaves of the budget.
+        weights: form of the weights. ``bits``: those of a weight of a product.
         decode_s: median seconds of a token. ``decode_low_s``, ``decode_high_s``: quartiles. ``prefill_s``: median of a prompt.
         perplexity: on the held-out text, by the file itself. ``parameters``: weights. ``file_bytes``: bytes of the file.
         meets: whether it meets the budget.

@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,10 @@ SESSIONS = 3
 cores with other work."""
 HELD_OUT = 128
 """Most windows of the held-out text that perplexities are of, the same for all files."""
-WHOLE, SMALLER = "whole", "smaller"
+WHOLE, SMALLER, LESS = "whole", "smaller", "less removed"
+"""Models that are measured. From the last one goes only what a form of its weights leaves of the budget."""
+STEMS = {WHOLE: "whole", SMALLER: "model", LESS: "less-removed"}
+"""Names of their files."""
 FORMS = (INT8, INT8_BLOCKS, INT4)
 """Forms of the weights that are measured next to fp32."""
 Say = Callable[[str], None]
@@ -111,6 +115,15 @@ class _Small:
     cost: float
 
 
+@dataclass(frozen=True)
+class _Contender:
+    """A model with its fp32 file, and the forms of the weights that are measured."""
+
+    model: nn.Module
+    file: Path
+    forms: tuple[WeightForm, ...]
+
+
 def slim_language(run: LanguageRun, say: Say = lambda words: None) -> LanguageRecord:
     """Slim a language model.
 
@@ -147,12 +160,25 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
     search = Candidates(slim, parts.train, parts.tune, run.context)
     say("choosing layers, heads and rows")
     chosen = _tried(run, search.every(structures_goal), model, parts, say)
-    small = _measured(run, search, chosen, goal, structures_goal, checkpoint, whole, drafts, say)
+    small = _measured(run, search, chosen, goal, structures_goal, checkpoint, whole, drafts / "smaller", FP32, say)
     tokens = _train(run, small.model, model, parts, _steps(run, parts), say)
     if tokens:
         decoder_to_onnx(small.model, small.file)
+    forms = (FP32, *run.weights)
+    contenders = {WHOLE: _Contender(model, whole, forms), SMALLER: _Contender(small.model, small.file, forms)}
+    if (share := _share_of_best_form(run, checkpoint, whole, goal)) is not None:
+        form, ratio = share
+        say(f"choosing what must go if the weights are in {form}")
+        aim = goal / ratio - (0.0 if run.budget.phase else _graph_bytes(slim, whole))
+        eased = _tried(run, search.every(aim), model, parts, say)
+        less = _measured(run, search, eased, goal, aim, checkpoint, whole, drafts / "eased", form, say)
+        if _train(run, less.model, model, parts, _steps(run, parts), say):
+            decoder_to_onnx(less.model, less.file)
+        contenders[LESS] = _Contender(less.model, less.file, (form,))
+        less.candidate.plan.save(drafts / "less-removed.plan.json")
+        torch.save(less.model.state_dict(), drafts / "less-removed.weights.pt")
     say("measuring all in turns")
-    rows, files, notes = _rows(run, checkpoint, {WHOLE: (model, whole), SMALLER: (small.model, small.file)}, parts, goal)
+    rows, files, notes = _rows(run, checkpoint, contenders, parts, goal)
     missed = not any(each.name == SMALLER and each.weights == FP32.name and each.meets for each in rows)
     if missed:
         notes.append("The smaller model in fp32 misses the budget in the last measurement; the tables say less than it takes.")
@@ -191,6 +217,7 @@ def _kept(run: LanguageRun, record: LanguageRecord, drafts: Path, files: Mapping
     """Move the files to their places and write the record."""
     out = Path(run.out)
     names = ["plan.json", "weights.pt", "model.onnx", *(file.name for file in files.values())]
+    names += [each.name for each in drafts.glob("less-removed.*") if each.suffix in (".json", ".pt")]
     data = [each.name for each in drafts.iterdir() if each.name.endswith(".data")]
     (out / "slim.json").unlink(missing_ok=True)
     for name in dict.fromkeys([*names, *data]):
@@ -272,16 +299,18 @@ def _measured(
     aim: float,
     checkpoint: Checkpoint,
     whole: Path,
-    drafts: Path,
+    draft: Path,
+    form: WeightForm,
     say: Say,
 ) -> _Small:
-    """Measure the candidate, and search again at a nearer aim until its measured cost meets the budget closely."""
+    """Measure the candidate in a form of its weights, and search again at a nearer aim until it meets the budget closely."""
     best: _Small | None = None
     for number in range(ROUNDS):
         say(f"measuring a smaller model, {number + 1} of at most {ROUNDS}")
         model = load(chosen.plan, checkpoint.model).eval()
-        file = decoder_to_onnx(model, drafts / f"smaller-{number}.onnx")
-        found = _Small(chosen, model, file, _cost(run, search.slim, whole, file, checkpoint.vocabulary))
+        file = decoder_to_onnx(model, draft.with_name(f"{draft.name}-{number}.onnx"))
+        timed = file if form == FP32 else quantised(file, file.with_suffix(f".{form.file_name}.onnx"), [_example(file)], form)
+        found = _Small(chosen, model, file, _cost(run, search.slim, whole, timed, checkpoint.vocabulary))
         meets, best_meets = found.cost <= goal, best is not None and best.cost <= goal
         if (
             best is None
@@ -321,18 +350,46 @@ def _cost(run: LanguageRun, slim: Slim, whole: Path, file: Path, vocabulary: int
     return float(slim.whole.median_s * statistics.median(ratios))
 
 
+def _share_of_best_form(run: LanguageRun, checkpoint: Checkpoint, whole: Path, goal: float) -> tuple[WeightForm, float] | None:
+    """Return the form in which the whole model costs least, and its cost as a share of fp32's; None if it meets the budget so,
+    or no form is cheaper than fp32."""
+    files: dict[str, tuple[WeightForm, Path]] = {}
+    for form in run.weights:
+        with suppress(UserError):  # said with the measurements
+            files[str(form)] = form, _in_form(whole, WHOLE, form)
+    if not files:
+        return None
+    fp32: float = _file_bytes(whole)
+    costs: dict[str, float] = {name: _file_bytes(file) for name, (_, file) in files.items()}
+    if run.budget.phase:
+        paths = {WHOLE: whole, **{name: file for name, (_, file) in files.items()}}
+        times = token_latencies(paths, checkpoint.vocabulary, **_timing(run))
+        medians = {name: float(getattr(taken, run.budget.phase).median_s) for name, taken in times.items()}
+        fp32 = medians.pop(WHOLE)
+        costs = medians
+        goal = fp32 / run.budget.value if run.budget.kind == "speedup" else goal
+    best = min(costs, key=lambda name: costs[name])
+    if costs[best] <= goal or costs[best] >= fp32:
+        return None
+    return files[best][0], costs[best] / fp32
+
+
+def _in_form(file: Path, name: str, form: WeightForm) -> Path:
+    """Return the file in a form of its weights. Raises UserError if there is none."""
+    place = file.with_name(f"{STEMS[name]}.{form.file_name}.onnx")
+    return place if place.is_file() else quantised(file, place, [_example(file)], form)
+
+
 def _rows(
-    run: LanguageRun, checkpoint: Checkpoint, models: Mapping[str, tuple[nn.Module, Path]], parts: TextParts, goal: float
+    run: LanguageRun, checkpoint: Checkpoint, contenders: Mapping[str, _Contender], parts: TextParts, goal: float
 ) -> tuple[list[LanguageMeasurement], dict[str, Path], list[str]]:
     """Return the measurements of all files in turns, the files to keep, and notes."""
     notes: list[str] = []
     files: dict[tuple[str, WeightForm], Path] = {}
-    for name, (_, file) in models.items():
-        files[name, FP32] = file
-        for form in run.weights:
-            place = file.with_name(f"{'model' if name == SMALLER else name}.{form.file_name}.onnx")
+    for name, contender in contenders.items():
+        for form in contender.forms:
             try:
-                files[name, form] = quantised(file, place, [_example(file)], form)
+                files[name, form] = contender.file if form == FP32 else _in_form(contender.file, name, form)
             except UserError as error:
                 notes.append(f"There is no {form} file of the {name} model: {error.message}.")
     keys = {f"{name} {form}": file for (name, form), file in files.items()}
@@ -352,21 +409,22 @@ def _rows(
                 decode_high_s=taken.decode.high_s,
                 prefill_s=taken.prefill.median_s,
                 perplexity=TokenRunner(file).perplexity(parts.test.numpy(), run.context, HELD_OUT),
-                parameters=sum(each.numel() for each in models[name][0].parameters()),
+                parameters=sum(each.numel() for each in contenders[name].model.parameters()),
                 file_bytes=size,
                 meets=cost <= limit,
             )
         )
     return (
         rows,
-        {key: file for key, file in keys.items() if file.name != models[WHOLE][1].name and key != f"{SMALLER} {FP32}"},
+        {f"{name} {form}": file for (name, form), file in files.items() if form != FP32},
         notes,
     )
 
 
 def _limit(budget: Budget, goal: float, whole: TokenLatency) -> float:
     """Return the budget by the last clock: a speed-up is relative to the whole model in the same turns."""
-    return float(getattr(whole, budget.phase).median_s) / budget.value if budget.kind == "speedup" else goal
+    limit: float = getattr(whole, budget.phase).median_s / budget.value if budget.kind == "speedup" else goal
+    return limit
 
 
 def _example(file: Path) -> tuple[Any, ...]:

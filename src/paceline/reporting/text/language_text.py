@@ -25,6 +25,7 @@ def language_screen(record: LanguageRecord) -> Screen:
             ),
             GAP,
             Pair("smaller", _smaller(record)),
+            *(Pair(each.name, _less_removed(record, each)) for each in record.rows if each.name == "less removed"),
             Pair("token", f"after {record.context} tokens, {record.threads} thread{'s' * (record.threads > 1)}, in turns"),
             Pair("trained", _trained(record)),
             *(Paragraph(note) for note in record.notes),
@@ -70,6 +71,11 @@ def _smaller(record: LanguageRecord) -> str:
     kept, before = (sum(pair[place] for pair in record.widths.values()) for place in (1, 0))
     widths = f"{kept} of {before} heads and rows in them" if before else "all widths"
     return f"{layers}, {widths}, {format_count(small.parameters)} of {format_count(record.whole.parameters)} parameters"
+
+
+def _less_removed(record: LanguageRecord, row: LanguageMeasurement) -> str:
+    count = f"{format_count(row.parameters)} of {format_count(record.whole.parameters)} parameters"
+    return f"{count}, as many as the budget leaves in {row.weights}"
 
 
 def _trained(record: LanguageRecord) -> str:

@@ -51,5 +51,7 @@ def test_zeros_and_speed_ups_of_alexnet_agree() -> None:
 
 
 def test_latencies_are_of_devices_and_networks_that_are_known() -> None:
+    script = (FOLDER.parents[1] / "benchmarks" / "edge_latency.py").read_text()  # it builds those of timm by their names there
     for row in rows("latencies.csv"):
-        assert edge_device(row["device"]).cores >= int(row["threads"]) and row["network"] in REGISTRY
+        assert edge_device(row["device"]).cores >= int(row["threads"])
+        assert row["network"] in REGISTRY or f'    "{row["network"]}": "' in script

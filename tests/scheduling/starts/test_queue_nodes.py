@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.starts.queue_nodes import QueueNodes, guessed_placements
@@ -21,3 +22,20 @@ def test_running_jobs_are_on_the_nodes_that_the_log_names_or_where_they_fit() ->
     there = nodes(8, 3)
     placed = guessed_placements(there, [runs("a", 8, 1.0, nodes=1), runs("b", 16, 1.0, nodes=2)])
     assert sorted(node for placement in placed for node, _ in placement) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("device", "wanted", "same"),
+    [
+        ("A100 SXM 80GB", "NVIDIA-A100-SXM4-80GB", True),
+        ("H100 SXM", "NVIDIA-H100-80GB-HBM3", True),
+        ("A100 PCIe 80GB", "a100", True),
+        ("own-a100_40gb", "a100", True),
+        ("A100 SXM 80GB", "a10", False),
+        ("A100 SXM 80GB", "NVIDIA-H100-80GB-HBM3", False),
+        ("own chip", "own-chip", True),
+    ],
+)
+def test_names_of_one_device_are_one_type(device: str, wanted: str, same: bool) -> None:
+    there = QueueNodes(np.array([8]), (device,))
+    assert there.pool(waits("x", 1, device_types=(wanted,))) == ((0,) if same else ())

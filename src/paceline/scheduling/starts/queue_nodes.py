@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -9,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from paceline.array_types import Ints
+from paceline.hardware.catalogue import known_device
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.placement import Placement
 from paceline.scheduling.queues.kueue_objects import SLICE
@@ -86,12 +88,22 @@ def _profile(device: str) -> str:
 
 def _is_type(device: str, wanted: Sequence[str]) -> bool:
     """Return whether a device is of a wanted type: Slurm writes ``a100`` for ``A100 SXM 80GB``."""
-    plain = device.casefold().replace(" ", "").replace("-", "").replace("_", "")
-    for name in wanted:
-        other = name.casefold().replace(" ", "").replace("-", "").replace("_", "")
-        if not device or other in plain or plain in other:
-            return True
-    return False
+    return any(not device or _same_type(device, name) for name in wanted)
+
+
+@lru_cache(maxsize=1024)
+def _same_type(one: str, other: str) -> bool:
+    """Return whether two names are those of one device, or one is the other with more words: ``a10`` isn't ``A100``."""
+    found, second = known_device(one), known_device(other)
+    if found is not None and second is not None and found.name == second.name:
+        return True
+    short, long = sorted((one.casefold(), other.casefold()), key=lambda name: len(re.sub(_BETWEEN, "", name)))
+    letters = (re.escape(letter) for letter in re.sub(_BETWEEN, "", short))
+    return re.search(_BETWEEN.join(letters) + r"(?!(?<=\d)\d)", long) is not None
+
+
+_BETWEEN = "[ _-]*"
+"""Separators in names of devices, which do not matter."""
 
 
 def guessed_placements(nodes: QueueNodes, running: Sequence[LoggedJob]) -> list[Placement]:

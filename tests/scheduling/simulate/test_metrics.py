@@ -71,6 +71,17 @@ def test_deadlines_that_were_kept_and_jobs_that_were_removed() -> None:
     assert (m.deadlines, m.met, m.removed, m.ended) == (2, 1, 1, 2)
 
 
+def test_a_removed_job_counts_until_its_removal() -> None:
+    """c holds 2 of 4 devices from 100 s to 200 s, then is removed; without b and a it is all there is."""
+    schedule = simulated().schedule
+    whole = metrics(schedule)
+    schedule.outcomes[2].removed, schedule.outcomes[2].end_s = "limit", math.nan
+    m = metrics(schedule)
+    assert (m.makespan_s, m.utilisation) == (whole.makespan_s, whole.utilisation) and m.ended == 2
+    only = metrics(replace(schedule, outcomes=schedule.outcomes[2:]))
+    assert only.makespan_s == 200 - schedule.outcomes[2].job.arrival_s
+
+
 def test_nothing_ended() -> None:
     schedule = simulated().schedule
     for outcome in schedule.outcomes:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
 from paceline.scheduling.starts.admission import in_cluster_queues, with_named_queues
-from queues import waits
+from paceline.scheduling.starts.waiting_queue import WaitingQueue
+from paceline.scheduling.traces.record import JobLog
+from queues import NOW, nodes, waits
 
 
 def test_a_local_queue_is_that_of_its_namespace() -> None:
@@ -20,3 +24,31 @@ def test_a_local_queue_is_that_of_its_namespace() -> None:
     assert "not in the file" in in_cluster_queues(jobs, plain)[0].reason
     assert in_cluster_queues(jobs, KueueSettings(queues={"only": ClusterQueue()}))[0].queue == "only"
     assert set(with_named_queues(plain, [waits("j", 1, queue="new")]).queues) == {"cqa", "cqb", "new"}
+
+
+def test_a_job_of_slurm_above_a_bound_never_starts() -> None:
+    accounts = {"x": Account(max_devices=12), "below": Account(parent="x")}
+    settings = SlurmSettings(accounts=accounts, qos={"q": Qos(max_devices_per_user=4)})
+    jobs = [waits("a", 16, account="below"), waits("b", 12, account="x"), waits("c", 5, qos="q"), waits("d", 4, qos="q")]
+    log = JobLog(jobs=tuple(jobs), form="squeue", file="squeue.txt", moment_s=NOW)
+    queue = WaitingQueue.of(log, nodes(16), settings=settings)
+    assert [job.name for job in queue.waiting] == ["b", "d"]
+    assert [job.reason for job in queue.held] == [
+        "never starts: it asks for 16 devices, and account x may hold 12",
+        "never starts: it asks for 5 devices, and a user of QOS q may hold 4",
+    ]
+
+
+def test_reserved_quota_is_used_and_a_requeued_workload_waits() -> None:
+    reserved = workload("r", "l", 8, "08:00", runs_in="q")
+    del reserved["status"]["conditions"][1]
+    late = workload("w", "l", 8, "08:30")
+    late["status"] = {"requeueState": {"requeueAt": "2026-11-01T10:00:00Z"}}
+    queue = kueue_queue(cluster_queue("q", 8), local_queue("l", "q"), reserved, late)
+    assert [job.status for job in queue.running] == ["QuotaReserved"]
+    assert queue.waiting[0].eligible_s == queue.now_s + 3600
+
+
+def test_queues_of_volcano_are_named_in_its_words() -> None:
+    closed = volcano_queue("q", 8) | {"status": {"state": "Closed"}}
+    assert [job.reason for job in kueue_queue(closed, volcano_job("j", [1], "08:00")).held] == ["Queue q is closed"]

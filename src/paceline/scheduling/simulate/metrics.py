@@ -46,7 +46,7 @@ class ScheduleMetrics:
         deadlines, met, removed: jobs with a deadline, jobs that met it, and jobs that the policy turned away or stopped.
         mean_jct_s, median_jct_s, p99_jct_s: completion time, from arrival to end.
         mean_wait_s: time from arrival to the first device.
-        makespan_s: time from the first arrival to the last end.
+        makespan_s: time from the first arrival to the last end, or to the last removal of a job that held devices.
         device_hours_per_job: devices held times hours, including starts.
         restarts_per_job: restarts and resizes.
         worst_fairness, unfair_share: finish-time fairness, estimated or simulated. ``unfair_share``: jobs above ``UNFAIR``
@@ -104,7 +104,9 @@ def metrics(
         shared = np.array([outcome.jct_s for outcome in ended if outcome.job.name in ratios])
     held_s = _held_s(schedule)
     first = min((outcome.job.arrival_s for outcome in every), default=0.0)
-    makespan = max((outcome.end_s for outcome in ended), default=math.nan) - first
+    over_s = [outcome.end_s for outcome in ended]
+    over_s += [outcome.spans[-1].end_s for outcome in every if outcome.removed and outcome.spans]
+    makespan = max(over_s, default=math.nan) - first
     waits = [outcome.start_s - outcome.job.arrival_s for outcome in every if outcome.spans]
     seconds = np.array(schedule.decision_s)
     return ScheduleMetrics(

@@ -1,4 +1,4 @@
-"""Waiting jobs that the settings of Kueue or Volcano never admit, and the cluster queue of each job."""
+"""Waiting jobs that the settings of Slurm, Kueue or Volcano never admit, and the cluster queue of each job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from paceline.scheduling.queues.kueue_objects import SLICE
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
 from paceline.scheduling.traces.logs.volcano import ANY_DEVICE, COHORT
 from paceline.scheduling.traces.record import LoggedJob
@@ -90,12 +91,30 @@ class BlockedQueues:
 def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues) -> str:
     """Return why the settings never admit a waiting job, in words; empty if they may."""
     settings = cluster.settings
-    if not isinstance(settings, KueueSettings) or job.queue not in settings.queues:
+    if isinstance(settings, SlurmSettings):
+        return _over_bound(job, settings)
+    if job.queue not in settings.queues:
         return ""
     if settings.queues[job.queue].stopped:
-        return f"ClusterQueue {job.queue} is stopped"
+        volcano = ANY_DEVICE in settings.queues[job.queue].quotas or settings.queues[job.queue].cohort == COHORT
+        return f"Queue {job.queue} is closed" if volcano else f"ClusterQueue {job.queue} is stopped"
     if blocked.blocks(job):
         head = blocked.heads[job.queue]
         most = cluster.within_quotas(head)
         return f"ClusterQueue {job.queue} is blocked by {head.name}, which asks for {head.devices} of at most {most}"
     return ""
+
+
+def _over_bound(job: LoggedJob, settings: SlurmSettings) -> str:
+    """Return the bound of devices of Slurm that a job exceeds by itself; empty: none."""
+    bounds = [
+        (f"account {name}", settings.accounts[name].max_devices)
+        for name in settings.ancestors(job.account)
+        if name in settings.accounts
+    ]
+    qos = settings.qos.get(job.qos) or settings.qos.get("normal")
+    if qos is not None:
+        name = f"QOS {job.qos or 'normal'}"
+        bounds += [(name, qos.max_devices), (f"a user of {name}", qos.max_devices_per_user)]
+    over = [f"{name} may hold {most:,}" for name, most in bounds if 0 < most < job.devices]
+    return f"never starts: it asks for {job.devices:,} devices, and {over[0]}" if over else ""

@@ -76,8 +76,10 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
         topology = topology or _topology(texts(pod_set, "topologyRequest", "required"))
     finished, admitted = condition(status, "Finished"), condition(status, "Admitted")
     reserved = condition(status, "QuotaReserved")
-    start, end = admitted.at if admitted.holds else math.nan, finished.at if finished.holds else math.nan
-    state: JobState = "ended" if finished.holds else "running" if admitted.holds else "waiting"
+    end = finished.at if finished.holds else math.nan
+    start = admitted.at if admitted.holds else reserved.at if reserved.holds and not finished.holds else math.nan
+    holds = admitted.holds or reserved.holds  # admission checks wait with their quota reserved
+    state: JobState = "ended" if finished.holds else "running" if holds else "waiting"
     inactive = texts(spec, "active") == "False"
     reason = "Deactivated" if inactive else reserved.message or reserved.reason
     queue = texts(spec, "queueName")
@@ -88,6 +90,7 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
         state=state,
         status=_status(finished, admitted, reserved),
         submit_s=parse_time(texts(item, "metadata", "creationTimestamp")),
+        eligible_s=parse_time(texts(status, "requeueState", "requeueAt")) if state == "waiting" else math.nan,
         start_s=start,
         end_s=end,
         run_s=end - start,

@@ -194,10 +194,13 @@ def _constants(program: torch.export.ExportedProgram, names: Mapping[str, str]) 
 
 
 def _enters(node: fx.Node, place: str) -> bool:
-    """Return whether a floating tensor comes from outside of a module, and may have an entry for each head."""
+    """Return whether a floating tensor comes from a module around this one, and may have an entry for each head.
+
+    One from a layer before has that layer's heads, as the zeros that T5's first cross-attention passes on.
+    """
     value = node.meta.get("val")
     made = _place(node)
-    outside = made != place and not made.startswith(f"{place}.")
+    outside = made != place and (not made or place.startswith(f"{made}."))
     wide = isinstance(value, Tensor) and value.is_floating_point() and any(size != 1 for size in value.shape[:-2])
     return outside and wide and not _is_unsized(node)
 

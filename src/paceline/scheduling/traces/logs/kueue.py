@@ -43,7 +43,7 @@ def read_kueue(source: JobFile) -> JobLog:
     """Read the workloads of Kueue, and the settings of its queues where they are in the file."""
     kinds = kinds_of(source, GROUP)
     found = kinds.get("ResourceFlavor", ())
-    flavors = {name_of(item): device_type(labelled_type(table(item, "spec", "nodeLabels"))) for _, item in found}
+    flavors = {name_of(item): labelled_type(table(item, "spec", "nodeLabels")) for _, item in found}
     local = {path_of(item): texts(item, "spec", "clusterQueue") for _, item in kinds.get("LocalQueue", ())}
     jobs, skipped = made_of(kinds, {"Workload": lambda item, place: [_workload(item, place, flavors, local)]})
     queues, wrong = made_of(kinds, {"ClusterQueue": lambda item, _: _checked(item)})
@@ -54,7 +54,7 @@ def read_kueue(source: JobFile) -> JobLog:
 
 def device_type(name: str) -> str:
     """Return the device of the catalogue that a label names, or the label as it is."""
-    return device(name).name if name and is_device(name) else name
+    return device(name).name if is_device(name) else name
 
 
 def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mapping[str, str]) -> LoggedJob:
@@ -72,7 +72,7 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
         command = command or words
         flavor = texts(assignment, "flavors", own.name) if own.name else ""
         if own.count:
-            types.append(device_type(named) or flavors.get(flavor, "") or flavor)
+            types.append(named or flavors.get(flavor, "") or flavor)
         topology = topology or _topology(texts(pod_set, "topologyRequest", "required"))
     finished, admitted = condition(status, "Finished"), condition(status, "Admitted")
     reserved = condition(status, "QuotaReserved")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kueue_queues import kueue_text, workload
 from paceline.errors import UserError
 from paceline.scheduling.starts.live_source import read_waiting_queue, run_program
 
@@ -38,3 +39,13 @@ def test_missing_programs_are_said() -> None:
         run_program(["no-such-program"])
     with pytest.raises(UserError, match="false"):
         run_program(["false"])
+
+
+def test_a_history_without_ended_jobs_and_missing_nodes_are_told_apart() -> None:
+    queue, nodes = FILES / "squeue.txt", FILES / "sinfo.txt"
+    notes = " ".join(read_waiting_queue(queue, nodes=nodes, history=queue).notes)
+    assert "squeue.txt holds no job that ended; print sacct" in notes and "No history" not in notes
+    assert "No history of ended jobs was given" in " ".join(read_waiting_queue(queue, nodes=nodes).notes)
+    with pytest.raises(UserError) as missing:
+        read_waiting_queue("-", stdin=lambda: kueue_text(workload("w", "l", 1, "08:00")))
+    assert "ClusterQueues" in missing.value.fix and "kubectl get nodes" in missing.value.fix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, expanded, numbered
+from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, expanded, numbered, singular
 
 
 def test_a_job_waits_from_its_eligibility() -> None:
@@ -26,3 +26,7 @@ def test_rows_become_jobs_or_are_skipped() -> None:
     bad, job = SkippedRow("f, row 1", "x", "held no GPU"), LoggedJob(name="a", state="running")
     log = JobLog.of([bad, job], [bad], form="f")
     assert (log.jobs, log.skipped, log.form, log.in_state("running")) == ((job,), (bad, bad), "f", (job,))
+
+
+def test_a_reason_is_said_of_one_job() -> None:
+    assert singular("name no device that they ask for") == "names no device that it asks for"

@@ -248,8 +248,6 @@ class Forecaster:
     def notes(self) -> tuple[str, ...]:
         """Return sentences on what the forecast assumes."""
         found = list(self.queue.notes)
-        if not self.queue.history:
-            found.append("No history of ended jobs was given: lengths follow from limits and published ratios alone.")
         if self.options.arrivals and not self.arrivals:
             found.append("The history is too short to draw the jobs still to come: none come.")
         return tuple(found)

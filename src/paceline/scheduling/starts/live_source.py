@@ -13,7 +13,7 @@ from paceline.errors import UserError, unknown
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.queues_file import Settings, read_queues
-from paceline.scheduling.starts.nodes import SINFO, parse_nodes
+from paceline.scheduling.starts.nodes import KUBECTL, SINFO, parse_nodes
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.starts.quotas import nodes_of_quotas
 from paceline.scheduling.starts.waiting_queue import Scheduler, WaitingQueue, counted_by_node, scheduler_of, settings_of
@@ -125,9 +125,11 @@ def _nodes(
         return nodes_of_quotas(settings, log.file)
     if not log.in_state("running") and not log.in_state("waiting"):
         return QueueNodes(np.zeros(0, np.int64), ())
+    kind = {"kueue": "ClusterQueues", "volcano": "Queues"}.get(log.form, "")
+    print_them = f"add the {kind} to the file, " if kind else ""
     raise UserError(
         f"{log.file} does not say which nodes the cluster has",
-        f"give `cluster` 16x8xA100, or `nodes` with what {SINFO} printed",
+        f"{print_them}give `cluster` 16x8xA100, or `nodes` with what {KUBECTL if kind else SINFO} printed",
     )
 
 

@@ -12,6 +12,7 @@ from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.starts.forecast import Forecaster, StartForecast
 from paceline.scheduling.starts.lengths import LengthDistribution
 from paceline.scheduling.traces.record import LoggedJob
+from paceline.units import format_seconds
 
 GAIN, GAIN_S = 0.1, 60.0
 """Least share and least seconds of the median wait that a change must save."""
@@ -93,7 +94,8 @@ def _fewer(
         predicted = predict(changed) if predict and job.command else None
         remark = "" if predicted else f"if it then runs {ratio:g} times as long"
         unit = "device" + "s" * (devices > 1)
-        yield f"{devices} {unit}", changed, predicted or length.scaled(ratio), remark, False
+        limit = f", limit {format_seconds(changed.limit_s)}" if job.limit_s else ""
+        yield f"{devices} {unit}{limit}", changed, predicted or length.scaled(ratio), remark, False
 
 
 def _types(
@@ -115,7 +117,8 @@ def _types(
             continue
         scaled = replace(changed, limit_s=job.limit_s / ratio) if ratio and job.limit_s else changed
         remark = "" if predicted else f"with lengths by peak rates: {kind} has {ratio:.2g} times that of {own}"
-        yield f"{job.devices} {kind}", scaled, predicted or length.scaled(1 / (ratio or 1.0)), remark, False
+        limit = f", limit {format_seconds(scaled.limit_s)}" if scaled.limit_s > job.limit_s else ""
+        yield f"{job.devices} {kind}{limit}", scaled, predicted or length.scaled(1 / (ratio or 1.0)), remark, False
 
 
 def speed_ratio(kind: str, other: str) -> float | None:

@@ -123,7 +123,7 @@ class WaitingQueue:
             blocked=blocked,
             skipped=tuple(skipped),
             remarks=tuple(_over_limit(running, log.file)),
-            notes=(*notes, *_LEFT_OUT.get(rules, ())),
+            notes=(*notes, *_LEFT_OUT.get(rules, ()), *_without_history(ended, history, rules)),
         )
 
     def job(self, name: str) -> LoggedJob:
@@ -205,6 +205,16 @@ def settings_of(log: JobLog, scheduler: Scheduler, settings: Settings | None = N
         return None
     found = log.queues if log.queues is not None and not log.nodes_as_devices else KueueSettings()
     return with_named_queues(found, log.jobs) if scheduler == "volcano" and found.queues else found
+
+
+def _without_history(ended: Sequence[LoggedJob], history: JobLog | None, scheduler: Scheduler) -> list[str]:
+    """Return a sentence on the lack of ended jobs; none if there are some."""
+    if ended:
+        return []
+    if history is None:
+        return ["No history of ended jobs was given: lengths follow from limits and published ratios alone."]
+    why = f"{history.file or 'The history'} holds no job that ended" + "; print sacct" * (scheduler == "slurm")
+    return [f"{why}. Lengths follow from limits and published ratios alone."]
 
 
 def _gangs(waiting: Sequence[LoggedJob]) -> list[str]:

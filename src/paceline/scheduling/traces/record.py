@@ -112,7 +112,7 @@ def singular(reason: str) -> str:
     """Return the reason of a skipped row as the predicate of one job: ``asks for ...``, ``never started``."""
     first, _, rest = reason.partition(" ")
     text = f"{_OF_ONE.get(first, first)} {rest}".rstrip()
-    return text.replace(" that they ", " that it ").replace(" their ", " its ")
+    return text.replace(" that they ask", " that it asks").replace(" that they ", " that it ").replace(" their ", " its ")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,7 +155,7 @@ def _nothing(log: JobLog, skipped: Sequence[SkippedRow], command: str) -> UserEr
     running, waiting, ended = (len(log.in_state(state)) for state in ("running", "waiting", "ended"))
     if (running or waiting) and not ended:
         parts = [f"{count:,} {word}" for count, word in ((running, "running"), (waiting, "waiting")) if count]
-        jobs = "job" if running + waiting == 1 else "jobs"
+        jobs = "job" if (waiting or running) == 1 else "jobs"
         return UserError(
             f"{log.file} is a queue with {' and '.join(parts)} {jobs}, in which no job has ended",
             f"paceline schedule start {log.file} says when they start",

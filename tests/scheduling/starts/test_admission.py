@@ -8,9 +8,10 @@ from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, v
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
 from paceline.scheduling.starts.admission import in_cluster_queues, with_named_queues
+from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog
-from queues import NOW, nodes, waits
+from queues import NOW, nodes, runs, waits
 
 
 def test_a_local_queue_is_that_of_its_namespace() -> None:
@@ -23,7 +24,8 @@ def test_a_local_queue_is_that_of_its_namespace() -> None:
     assert in_cluster_queues([waits("j", 1, queue="cqb")], plain)[0].queue == "cqb"
     assert "not in the file" in in_cluster_queues(jobs, plain)[0].reason
     assert in_cluster_queues(jobs, KueueSettings(queues={"only": ClusterQueue()}))[0].queue == "only"
-    assert set(with_named_queues(plain, [waits("j", 1, queue="new")]).queues) == {"cqa", "cqb", "new"}
+    named_by = [waits("j", 1, queue="missing"), waits("k", 1, queue="default"), runs("r", 1, 60.0, queue="new")]
+    assert set(with_named_queues(plain, named_by).queues) == {"cqa", "cqb", "new", "default"}
 
 
 def test_a_job_of_slurm_above_a_bound_never_starts() -> None:
@@ -52,3 +54,7 @@ def test_reserved_quota_is_used_and_a_requeued_workload_waits() -> None:
 def test_queues_of_volcano_are_named_in_its_words() -> None:
     closed = volcano_queue("q", 8) | {"status": {"state": "Closed"}}
     assert [job.reason for job in kueue_queue(closed, volcano_job("j", [1], "08:00")).held] == ["Queue q is closed"]
+    queue = kueue_queue(volcano_queue("other", 8), volcano_job("j", [1], "08:00"))
+    assert [held_text(job) for job in queue.held] == [
+        "Queue q doesn't exist: inadmissible: it never starts until the queue is created"
+    ]

@@ -37,6 +37,8 @@ def _cluster_queue(job: LoggedJob, settings: KueueSettings) -> tuple[str, str]:
     """Return the cluster queue of a job, and why it has none."""
     if not settings.queues:
         return job.account or job.queue, ""
+    if job.queue not in settings.queues and any(ANY_DEVICE in queue.quotas for queue in settings.queues.values()):
+        return "", f"Queue {job.queue} doesn't exist"
     space = job.name.rpartition("/")[0]
     path, local = f"{space}/{job.queue}" if space else job.queue, settings.local_queues
     spaced = any("/" in name for name in local)
@@ -56,8 +58,11 @@ def _cluster_queue(job: LoggedJob, settings: KueueSettings) -> tuple[str, str]:
 
 
 def with_named_queues(settings: KueueSettings, jobs: Sequence[LoggedJob]) -> KueueSettings:
-    """Return the settings of Volcano with the queues that only jobs name. They have no bound."""
-    names = {job.queue for job in jobs} - set(settings.queues)
+    """Return the settings of Volcano with the queues in which jobs started though the file lacks them, and ``default``.
+
+    They have no bound. A job that waits in another queue names one that does not exist.
+    """
+    names = {job.queue for job in jobs if job.state != "waiting" or job.queue == "default"} - set(settings.queues)
     fresh = {name: ClusterQueue(quotas={ANY_DEVICE: Quota()}, cohort=COHORT) for name in sorted(names)}
     return replace(settings, queues={**settings.queues, **fresh})
 
@@ -88,16 +93,19 @@ class BlockedQueues:
         return (-job.priority, job.submit_s) > (-head.priority, head.submit_s)
 
 
-def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues) -> str:
-    """Return why the settings never admit a waiting job, in words; empty if they may."""
+def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues, scheduler: str = "kueue") -> str:
+    """Return why the settings never admit a waiting job, in words; empty if they may.
+
+    Args:
+        scheduler: ``volcano`` for its words.
+    """
     settings = cluster.settings
     if isinstance(settings, SlurmSettings):
         return _over_bound(job, settings)
     if job.queue not in settings.queues:
         return ""
     if settings.queues[job.queue].stopped:
-        volcano = ANY_DEVICE in settings.queues[job.queue].quotas or settings.queues[job.queue].cohort == COHORT
-        return f"Queue {job.queue} is closed" if volcano else f"ClusterQueue {job.queue} is stopped"
+        return f"Queue {job.queue} is closed" if scheduler == "volcano" else f"ClusterQueue {job.queue} is stopped"
     if blocked.blocks(job):
         head = blocked.heads[job.queue]
         most = cluster.within_quotas(head)

@@ -77,12 +77,13 @@ _HELD_BY_PRIORITY = WaitReason("its priority is 0, so it is held: scontrol relea
 _KUEUE = (
     (r"is stopped", "its stopPolicy holds it: it never starts until that is lifted"),
     (r"doesn't exist|does not exist", "inadmissible: it never starts until the queue is created"),
+    (r"is closed", "it never starts until the queue is opened"),
     (r"is not in the file", "print the LocalQueues too"),
     (r"is blocked by", "under StrictFIFO it never starts before that job is changed or deleted"),
     (r"is inactive|is terminating", "its queue admits nothing: an administrator must create or open it"),
 )
 """States of a queue that admits nothing, with what must happen."""
-_QUEUE = r"(?:Local|Cluster)Queue \S+ (?:{})"
+_QUEUE = r"\b(?:Local|Cluster|)Queue \S+ (?:{})"
 
 
 def reason_of(job: LoggedJob, scheduler: str = "slurm") -> WaitReason:

@@ -102,7 +102,7 @@ class WaitingQueue:
         blocked = BlockedQueues.of(waiting, cluster) if cluster else BlockedQueues({})
         usable, skipped = [], list(log.skipped)
         for job in waiting:
-            if cluster is not None and (refused := refusal(job, cluster, blocked)):
+            if cluster is not None and (refused := refusal(job, cluster, blocked, rules)):
                 held.append(replace(job, reason=refused))
             elif why := _unusable(job, nodes, cluster):
                 skipped.append(SkippedRow(job.place, job.name, *why))

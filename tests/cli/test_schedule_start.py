@@ -21,6 +21,8 @@ def test_the_whole_queue_and_one_job(capsys: pytest.CaptureFixture[str]) -> None
     assert "Why it waits" in text and len(rows) == 5
     assert main(["schedule", "start", FILES[0]]) == 2
     assert "--cluster" in capsys.readouterr().err
+    assert main(["schedule", "start", *FILES, "--futures", "0"]) == 2
+    assert "at least 8" in capsys.readouterr().err
 
 
 @pytest.mark.long

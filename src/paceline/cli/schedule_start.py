@@ -43,7 +43,7 @@ def add_start(start: Parser) -> None:
     start.add_argument("--at", metavar="TIME", default="", help="when the queue was printed (default: as it says)")
     start.add_argument("--skipped", action="store_true", help="list the rows that were left out, with the reason")
     futures = "simulated futures (default 64; 8 to 32 where the scheduler's settings are known)"
-    start.add_argument("--futures", metavar="N", type=int, default=0, help=futures)
+    start.add_argument("--futures", metavar="N", type=int, default=None, help=futures)
     hindcasts = "past starts on which the 80 %% range is checked and fitted (default 40, or 0 with settings)"
     start.add_argument("--hindcasts", metavar="N", type=int, default=None, help=hindcasts)
     start.add_argument("--seed", metavar="N", type=int, default=0, help="of the draws (default 0)")
@@ -71,15 +71,17 @@ def _sources(o: argparse.Namespace) -> dict[str, Any]:
 
 def _start(o: argparse.Namespace) -> Answer:
     from paceline.reporting.text.start_text import start_screen
-    from paceline.scheduling.starts.verb import schedule_start
+    from paceline.scheduling.starts.verb import FEWEST, schedule_start
 
+    if o.futures == 0:
+        raise UserError("0 futures", f"give at least {FEWEST}")
     answer = schedule_start(
         o.queue,
         job=o.job,
         new=o.new,
         **_sources(o),
         now_s=moment(o.at) if o.at else None,
-        futures=o.futures,
+        futures=o.futures or 0,
         seed=o.seed,
         hindcasts=o.hindcasts,
         predict=CommandLengths(),

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import UserError
+from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
+from paceline.scheduling.queues.slurm_settings import Account, SlurmSettings
 from paceline.scheduling.starts.new_job import parse_new
-from queues import nodes, queue, waits
+from paceline.scheduling.starts.quotas import nodes_of_quotas
+from paceline.scheduling.starts.waiting_queue import WaitingQueue
+from paceline.scheduling.traces.record import JobLog
+from queues import NOW, nodes, queue, waits
 
 QUEUE = queue(waits("w", 1, queue="gpu", priority=5.0), on=nodes(8, 4))
 
@@ -33,10 +38,76 @@ def test_words_become_a_job(
     assert (new.job.queue, new.job.priority) == ("gpu", 5.0)
 
 
-WRONG = ["8 A100", "64 A100 for 3h", "8 A100 for something", "8 A100 for 3h, limt 4h", "8 A100 for 3h, limit"]
+WRONG = [
+    "0x4 A100 for 3h",
+    "1x16 A100 for 3h",
+    "5x1 A100 for 3h",
+    "8 A100 for 3h, priority high",
+    "8 A100",
+    "64 A100 for 3h",
+    "8 A100 for something",
+    "8 A100 for 3h, limt 4h",
+    "8 A100 for 3h, limit",
+]
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(UserError):
         parse_new(text, QUEUE)
+
+
+def test_a_partition_that_no_node_is_in_is_refused_and_a_priority_is_a_number() -> None:
+    there = queue(waits("w", 1, queue="gpu"), on=nodes(8, 4, of_queue={"gpu": (0, 1, 2, 3)}))
+    with pytest.raises(UserError, match="legal: gpu"):
+        parse_new("8 A100 for 3h, queue nope", there)
+    assert parse_new("8 A100 for 3h, queue gpu, priority 5000.5", there).job.priority == 5000.5
+
+
+KUEUE = KueueSettings(
+    queues={
+        "q": ClusterQueue(quotas={"a100": Quota(nominal=8)}),
+        "shut": ClusterQueue(quotas={"a100": Quota(nominal=8)}, stopped=True),
+    },
+    local_queues={"m": "q", "t/m": "q", "n": "q", "t/n": "q", "s": "shut", "t/s": "shut"},
+    flavors={"a100": "A100 SXM 80GB"},
+    stopped=("t/n",),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("4 A100 for 1h, queue m", ""),
+        ("4 A100 for 1h, queue t/m", ""),
+        ("4 A100 for 1h, queue q", ""),
+        ("4 A100 for 1h", "legal: t/m, t/n, t/s, q, shut"),
+        ("4 A100 for 1h, queue nope", "legal: t/m, t/n, t/s, q, shut"),
+        ("4 A100 for 1h, queue n", "LocalQueue t/n is stopped"),
+        ("4 A100 for 1h, queue s", "ClusterQueue shut is stopped"),
+        ("12 A100 for 1h, queue m", "more devices than its queue may use"),
+        ("4 A100 for 1h, queue m, account x", "only Slurm has accounts"),
+    ],
+)
+def test_queues_of_kueue(text: str, said: str) -> None:
+    log = JobLog(jobs=(), form="kueue", file="k.json", moment_s=NOW, queues=KUEUE)
+    there = WaitingQueue.of(log, nodes_of_quotas(KUEUE))
+    if said:
+        with pytest.raises(UserError) as error:
+            parse_new(text, there)
+        assert said in str(error.value)
+    else:
+        assert parse_new(text, there).job.queue == "q"
+
+
+@pytest.mark.parametrize(
+    ("words", "account"), [("user al", "x"), ("user bo", ""), ("user bo, account y", "y"), ("user cy", "z"), ("limit 2h", "")]
+)
+def test_account_of_a_new_job_of_slurm(words: str, account: str) -> None:
+    accounts = {"x": Account(users={"al": 1.0, "bo": 1.0}), "y": Account(users={"bo": 1.0}), "z": Account()}
+    log = JobLog(jobs=(waits("w", 1, user="cy", account="z"),), form="squeue", file="squeue.txt", moment_s=NOW)
+    there = WaitingQueue.of(log, nodes(8), settings=SlurmSettings(accounts=accounts))
+    new = parse_new(f"8 A100 for 1h, {words}", there)
+    assert new.job.account == account and bool(new.remarks) == (not account)
+    with pytest.raises(UserError, match="legal: x, y, z"):
+        parse_new("8 A100 for 1h, account w", there)

@@ -32,6 +32,8 @@ def test_wrong_questions_are_refused() -> None:
         paceline.schedule_start(FILES / "squeue.txt")
     with pytest.raises(UserError, match="slurm"):
         paceline.schedule_start("slrum")
+    with pytest.raises(UserError, match="together"):
+        paceline.schedule_start(FILES / "squeue.txt", nodes=FILES / "sinfo.txt", cluster="1x8xA100")
 
 
 @pytest.mark.parametrize(("text", "cluster"), [('{"jobs": []}', "1x8xA100"), ("items: []\nkind: List\n", ""), ("[]", "")])

@@ -74,6 +74,8 @@ def read_waiting_queue(
     Raises:
         UserError: a file that cannot be read, unknown nodes, settings of another scheduler.
     """
+    if nodes and cluster:
+        raise UserError("`nodes` and `cluster` together", "give one of them")
     if str(queue) in LIVE:
         log, past, printed = _called(str(queue), bool(history), bool(nodes or cluster), run)
     elif str(queue) == "-":

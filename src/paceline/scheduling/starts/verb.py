@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, MutableMapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,8 @@ def schedule_start(
         read = read_waiting_queue(read, history=history, nodes=nodes, cluster=cluster, queues=queues, now_s=now_s, stdin=stdin)
     added = parse_new(new, read) if new else None
     present = read.adding(added.job) if added else read
+    if added and added.remarks:
+        present = replace(present, remarks=(*present.remarks, *added.remarks))
     asked = added.job if added else present.job(job) if job else None
     predicted = _predicted(present, predict, added)
     options = ForecastOptions(futures=futures, seed=seed)

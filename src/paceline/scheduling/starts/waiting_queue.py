@@ -104,7 +104,7 @@ class WaitingQueue:
         for job in waiting:
             if cluster is not None and (refused := refusal(job, cluster, blocked, rules)):
                 held.append(replace(job, reason=refused))
-            elif why := _unusable(job, nodes, cluster):
+            elif why := unusable(job, nodes, cluster):
                 skipped.append(SkippedRow(job.place, job.name, *why))
             else:
                 usable.append(job)
@@ -296,7 +296,7 @@ def _is_part(job: LoggedJob, nodes: QueueNodes) -> bool:
     return not nodes.pool(job) if job.profile else job.share < 1
 
 
-def _unusable(job: LoggedJob, nodes: QueueNodes, cluster: PolicyCluster | None) -> tuple[str, str] | None:
+def unusable(job: LoggedJob, nodes: QueueNodes, cluster: PolicyCluster | None) -> tuple[str, str] | None:
     """Return why a waiting job is not simulated, as reason and detail of a skipped row; None if it is."""
     if _is_part(job, nodes):
         if job.profile:

@@ -47,7 +47,7 @@ def test_reserved_quota_is_used_and_a_requeued_workload_waits() -> None:
     late = workload("w", "l", 8, "08:30")
     late["status"] = {"requeueState": {"requeueAt": "2026-11-01T10:00:00Z"}}
     queue = kueue_queue(cluster_queue("q", 8), local_queue("l", "q"), reserved, late)
-    assert [job.status for job in queue.running] == ["QuotaReserved"]
+    assert [(job.status, job.run_s, job.start_s) for job in queue.running] == [("QuotaReserved", 0.0, queue.now_s)]
     assert queue.waiting[0].eligible_s == queue.now_s + 3600
 
 

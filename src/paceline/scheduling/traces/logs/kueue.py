@@ -77,9 +77,9 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
     finished, admitted = condition(status, "Finished"), condition(status, "Admitted")
     reserved = condition(status, "QuotaReserved")
     end = finished.at if finished.holds else math.nan
-    start = admitted.at if admitted.holds else reserved.at if reserved.holds and not finished.holds else math.nan
-    holds = admitted.holds or reserved.holds  # admission checks wait with their quota reserved
-    state: JobState = "ended" if finished.holds else "running" if holds else "waiting"
+    start = admitted.at if admitted.holds else math.nan
+    state: JobState = "ended" if finished.holds else "running" if admitted.holds or reserved.holds else "waiting"
+    checked = state == "running" and not admitted.holds  # its quota is in use, and its pods have yet to start
     inactive = texts(spec, "active") == "False"
     reason = "Deactivated" if inactive else reserved.message or reserved.reason
     queue = texts(spec, "queueName")
@@ -93,7 +93,7 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
         eligible_s=parse_time(texts(status, "requeueState", "requeueAt")) if state == "waiting" else math.nan,
         start_s=start,
         end_s=end,
-        run_s=end - start,
+        run_s=0.0 if checked else end - start,
         limit_s=number(texts(spec, "maximumExecutionTimeSeconds"), 0.0),
         devices=total.count,
         device_types=named_types if len(named_types) == 1 else (),

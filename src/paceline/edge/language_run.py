@@ -64,7 +64,7 @@ class LanguageRun:
         context: tokens in the cache when one is decoded, and of a window of the text. ``prompt``: tokens of the prefill.
         epochs: passes of the smaller model over the text; 0: none, only measure.
         distill: share of the whole model's distribution in the loss. ``lr``: peak rate.
-        weights: forms of the weights next to fp32.
+        weights: forms of the weights next to fp32. ``writes``: whether ``out`` gets the results.
     """
 
     model: str
@@ -79,6 +79,7 @@ class LanguageRun:
     lr: float = LR
     seed: int = 0
     weights: tuple[WeightForm, ...] = FORMS
+    writes: bool = True
 
     def __post_init__(self) -> None:
         if self.budget.kind == "accuracy":
@@ -141,10 +142,11 @@ def slim_language(run: LanguageRun, say: Say = lambda words: None) -> LanguageRe
     parts = TextParts.of(checkpoint.tokens(read_text(run.text)), run.context)
     out = Path(run.out)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        if run.writes:
+            out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror or error}", "give another --out") from error
-    with tempfile.TemporaryDirectory(dir=out, prefix=".draft-") as directory:
+    with tempfile.TemporaryDirectory(dir=out if run.writes else None, prefix=".draft-") as directory:
         return _slimmed(run, checkpoint, parts, Path(directory), say)
 
 
@@ -210,7 +212,7 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
         environment=environment(("numpy", "torch", "transformers", "onnx", "onnxruntime")),
         files={},
     )
-    return _kept(run, record, drafts, files)
+    return _kept(run, record, drafts, files) if run.writes else record
 
 
 def _kept(run: LanguageRun, record: LanguageRecord, drafts: Path, files: Mapping[str, Path]) -> LanguageRecord:

@@ -51,7 +51,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--context", metavar="N", type=int, default=None, help=context)
     prompt = "of a language model: tokens of the prompt whose prefill is timed (default 128)"
     parser.add_argument("--prompt", metavar="N", type=int, default=None, help=prompt)
-    predict = "only say what other widths, ranks or sparsities would take; nothing is trained"
+    predict = "only say what other widths, ranks or sparsities would take; nothing is trained, nothing written"
     common(parser.add_argument("--predict", action="store_true", help=predict))
     device = (
         "with --predict: a published processor in this machine's place, such as 'Raspberry Pi 4', on --threads of its cores"
@@ -88,6 +88,10 @@ def _slim(o: argparse.Namespace) -> Answer:
         raise UserError(f"`{named}` for {o.model}, which is no folder with config.json", "give one, or leave the option out")
     if o.device and not o.predict:
         raise UserError("`device` without `predict`", "add `predict`: nothing can be measured on a device that is not here")
+    if o.device and (o.weights or o.int8):
+        raise UserError(
+            "`weights` with `device`", "leave one out: no times of fewer bits on other processors are published here"
+        )
     device = edge_device(o.device) if o.device else None
     share = DISTILL if o.distill is None else o.distill
     data = o.data or (RANDOM if o.predict else default_data(o.model))
@@ -145,10 +149,11 @@ def _slim_language(o: argparse.Namespace) -> Answer:
         out=o.out,
         threads=o.threads,
         epochs=0 if o.predict else o.tune_epochs or 1,
+        writes=not o.predict,
         weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))) or FORMS,
         **{name: value for name, value in given.items() if value is not None},
     )
     record = slim_language(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))
     over = record.best is None
-    files = f"files: {o.out}/{', '.join(record.files)}"
-    return {**record.to_json(), "out": o.out}, language_screen(record).writing(files).missing(*(OVER,) * over)
+    files = (f"files: {o.out}/{', '.join(record.files)}",) if record.files else ()
+    return {**record.to_json(), "out": o.out}, language_screen(record).writing(*files).missing(*(OVER,) * over)

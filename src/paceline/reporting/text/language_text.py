@@ -44,8 +44,10 @@ def answer_text(record: LanguageRecord) -> str:
     kind = KINDS[best.parameters < record.whole.parameters, best.bits < record.whole.bits] or "the whole model"
     change = 100 * (best.perplexity / record.whole.perplexity - 1)
     faster = record.whole.decode_s / best.decode_s
-    loss = "perplexities of random weights say nothing" if record.random else f"perplexity {change:+.1f} %"
-    return f"{record.budget} at the least loss: {kind} ({_name(best)}), {faster:.2f}x per token, {loss}"
+    if record.random:
+        meets = ", ".join(_name(each) for each in record.rows if each.meets)
+        return f"{record.budget} is met by {meets}; with random weights, which loses least is unknown"
+    return f"{record.budget} at the least loss: {kind} ({_name(best)}), {faster:.2f}x per token, perplexity {change:+.1f} %"
 
 
 def _name(row: LanguageMeasurement) -> str:

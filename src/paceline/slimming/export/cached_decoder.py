@@ -98,6 +98,8 @@ def decoder_to_onnx(model: nn.Module, path: str | Path) -> Path:
             raise refused(model, "ONNX with a cache", error) from error
         import onnx_ir
 
+        for node in program.model.graph.all_nodes():
+            node.metadata_props.clear()  # stack traces of the export: a sixth of a small file, and paths of this machine
         onnx_ir.save(program.model, str(draft), external_data=data.name if module_bytes(model) > ONE_FILE else None)
 
     try:

@@ -68,7 +68,7 @@ def nearest_widths(
     for left in range(PHASES, 0, -1):
         if now <= budget:
             break
-        aim = now * (budget / now) ** (1 / left)
+        aim = now * (max(budget, 0.0) / now) ** (1 / left)  # below nothing if what stays anyway costs more
         steps = _order(structures, blocks, importance, now, removed, cost)
         if not steps:
             break

@@ -68,7 +68,7 @@ def test_what_cannot_be_in_int8_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(UserError, match=r"net.onnx has no operation that ONNX Runtime quantises; leave out `int8`"):
         to_int8(file, tmp_path / "int8.onnx", [x])
 
-    def fails(file: Path, draft: Path, samples: object) -> None:
+    def fails(file: Path, draft: Path, *more: object) -> None:
         draft.write_text("half")
         raise RuntimeError("odd node\nmore")
 

@@ -200,7 +200,8 @@ def _enters(node: fx.Node, place: str) -> bool:
     """
     value = node.meta.get("val")
     made = _place(node)
-    outside = made != place and (not made or place.startswith(f"{made}."))
+    is_first = len(node.meta.get("nn_module_stack") or ()) <= 1  # in the forward of the whole network
+    outside = made != place and (is_first or place.startswith(f"{made}."))
     wide = isinstance(value, Tensor) and value.is_floating_point() and any(size != 1 for size in value.shape[:-2])
     return outside and wide and not _is_unsized(node)
 

@@ -27,7 +27,7 @@ def test_without_a_deadline_all_wait_for_the_slowest() -> None:
     assert (found.counted, found.age, found.members, found.fetches) == (1, 0, 4, 0)
     most = NormalDist().inv_cdf((4 - 0.375) / 4.25)  # the expected maximum of four
     assert rounds(2, 2, 2, 2, spread=0.1).round_s == pytest.approx(2 * (1 + 0.1 * most) + ring(4)[0])
-    assert rounds(2, 2, 2, 3, deadline_s=5.0) == found, "nobody comes so late"
+    assert rounds(2, 2, 2, 3, deadline_s=5.0) == found, "a deadline that all meet changes nothing"
 
 
 def test_a_late_peer_without_an_age_loses_its_round_and_begins_with_the_newest_weights() -> None:

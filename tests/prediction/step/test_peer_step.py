@@ -1,4 +1,4 @@
-"""Steps of peers that leave late ones behind: as those of workers if nobody is late, and by hand if one is."""
+"""Steps of peers that leave late ones behind: the steps of workers if all are in time, and steps by hand if one is late."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ CASES: dict[str, tuple[Objects, dict[str, float], dict[str, str]]] = {
         {"ns/a1": 0.0},
         {"ns/b1": "cqb is stopped", "ns/z1": "team-zz doesn't exist", "ns/c1": "team-c is stopped"},
     ),
-    "slices are devices of their own": (
+    "MIG slices have their own quota": (
         (
             cluster_queue("cqa", 8, MIG),
             A,

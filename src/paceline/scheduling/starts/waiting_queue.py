@@ -254,7 +254,7 @@ def _throttled(
 ) -> tuple[tuple[LoggedJob, ...], tuple[LoggedJob, ...]]:
     """Return jobs with the throttle of their array, which Slurm prints in rows of waiting tasks alone.
 
-    Where a task waits for the throttle and no row states it, it is the number of tasks that run.
+    If a task waits for the throttle and no row states it, the throttle is the number of running tasks.
     """
     stated = {job.array: job.throttle for job in waiting if job.array and job.throttle}
     if not stated and not any(job.reason.startswith(_AT_THROTTLE) for job in waiting):

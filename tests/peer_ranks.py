@@ -29,6 +29,8 @@ from paceline.training.attach.peers.shared_weights import checksum_of
 
 oracle.optimizer("sgd", oracle.network())  # imports what an optimizer needs, once for all ranks that are forked
 EVERY = 2
+PATIENCE_S = 3.0
+"""Patience of cases in which a peer is lost. In the others a heartbeat that is late on a busy machine must not count."""
 WAIT = timedelta(seconds=60)
 
 
@@ -44,7 +46,15 @@ class Peer:
         seen: outer step and checksum of the shared weights after each of its rounds.
     """
 
-    def __init__(self, rank: int, compression: str = "dense", min_peers: int = 1, where: Any = None, **local: Any) -> None:
+    def __init__(
+        self,
+        rank: int,
+        compression: str = "dense",
+        min_peers: int = 1,
+        where: Any = None,
+        patience_s: float = 60.0,
+        **local: Any,
+    ) -> None:
         site = dist.new_group([rank], use_local_synchronization=True)
         self.model = oracle.network(rank)
         self.optimizer = oracle.optimizer("sgd", self.model)
@@ -54,7 +64,7 @@ class Peer:
             GradientExchange(compression),
             sync_every=EVERY,
             process_group=site,
-            peers=paceline.Peers(meeting, name=f"peer-{rank}", min_peers=min_peers, patience_s=1.0),
+            peers=paceline.Peers(meeting, name=f"peer-{rank}", min_peers=min_peers, patience_s=patience_s),
             timeout_s=20,
             check_every=1,
             **local,
@@ -129,7 +139,7 @@ def together(rank: int, workers: int, compression: str) -> dict[str, Any]:
 
 def killed(rank: int, workers: int, compression: str, where: str = "exchange", how: int = signal.SIGKILL) -> Any:
     """The last peer is killed, or stopped, in the exchange of its second round."""
-    peer = Peer(rank, compression)
+    peer = Peer(rank, compression, patience_s=PATIENCE_S)
     began(peer, workers)
     peer.round()
     if rank == workers - 1:
@@ -144,7 +154,7 @@ def killed(rank: int, workers: int, compression: str, where: str = "exchange", h
 
 def suspended(rank: int, workers: int, compression: str) -> dict[str, Any]:
     """The last peer is stopped in the exchange of its second round, and goes on when the others have taken two without it."""
-    peer = Peer(rank, compression)
+    peer = Peer(rank, compression, patience_s=PATIENCE_S)
     began(peer, workers)
     peer.round()
     if rank == workers - 1:
@@ -254,7 +264,9 @@ def storeless(rank: int, workers: int, compression: str) -> dict[str, Any]:
         until("ready", workers - 1)
         os.kill(os.getpid(), signal.SIGKILL)
     store().wait(["port"], WAIT)
-    peer = Peer(rank, compression, min_peers=workers - 1, where=f"127.0.0.1:{store().get('port').decode()}")
+    peer = Peer(
+        rank, compression, min_peers=workers - 1, patience_s=PATIENCE_S, where=f"127.0.0.1:{store().get('port').decode()}"
+    )
     peer.round()
     store().add("ready", 1)
     try:
@@ -267,7 +279,7 @@ def storeless(rank: int, workers: int, compression: str) -> dict[str, Any]:
 
 def orphaned(rank: int, workers: int, compression: str) -> dict[str, Any]:
     """Decoupled learners: the last one is killed when only it has the newest outer step."""
-    peer = Peer(rank, compression, round_deadline_s=0.0, max_age=8)
+    peer = Peer(rank, compression, patience_s=PATIENCE_S, round_deadline_s=0.0, max_age=8)
     began(peer, workers)
     if rank == workers - 1:
         peer.round()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import peer_ranks
 from distributed import launch_and_let_fail, launch_once
 from paceline.errors import UserError
-from paceline.training.attach.peers.peer_store import host_store
+from paceline.training.attach.peers.peer_store import PeerStore, host_store
 
 
 @pytest.mark.everyday("killed-dense", others="long")
@@ -32,6 +33,24 @@ def ended(rank: int, workers: int) -> list[Any]:
     again.sync.load_state_dict(first.sync.state_dict())
     again.round()
     return [first.sync.outer_step, again.sync.outer_step]
+
+
+def late_heartbeat(rank: int, workers: int) -> list[Any]:
+    """A peer that joins while the only other one seems lost, a hundred times that it looks; the other's round after that."""
+    where = host_store("127.0.0.1:0")
+    first = peer_ranks.Peer(rank, where=where, round_deadline_s=0.0, max_age=3)
+    first.round()
+    lives, looks = PeerStore.lives, count()
+    PeerStore.lives = lambda self, number: (number == self.number or next(looks) >= 100) and lives(self, number)  # type: ignore[method-assign]
+    second = peer_ranks.Peer(rank, where=where, round_deadline_s=0.0, max_age=3)
+    second.sync.join()
+    joins = first.sync.shared.digest() == second.sync.shared.digest() and next(looks) > 100
+    first.round()  # waits for no change of the other, which has just begun to train
+    return [joins, first.sync.members]
+
+
+def test_a_peer_that_joins_waits_for_a_late_heartbeat_and_is_not_waited_for() -> None:
+    assert launch_once(late_heartbeat, 1) == [[True, ["peer-0"]]]
 
 
 @pytest.mark.long

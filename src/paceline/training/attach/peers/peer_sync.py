@@ -230,6 +230,9 @@ class PeerSync:
             while True:
                 newest = places.decide(partial(rounds.newest, self.shared.outer_step))
                 if newest > self.shared.outer_step:
+                    self.left_behind += 1
+                    if self.local.max_age:
+                        places.decide(partial(rounds.announce, newest + 1))
                     self._catch_up(newest)
                     continue
                 if self.shared.outer_step - base > self.local.max_age:
@@ -330,24 +333,34 @@ class PeerSync:
         """Take the newest shared weights that a live peer has. If this one has them, they become those of a new outer step."""
         assert self._rounds is not None and self._places is not None
         rounds, places = self._rounds, self._places
-        self.left_behind += 1
-        if self.local.max_age:
-            places.decide(partial(rounds.announce, newest + 1))
-        for step in range(newest, self.shared.outer_step, -1):
-            for holder in places.decide(partial(rounds.holders, step)):
-                if self._fetch(holder):
-                    places.decide(partial(rounds.hold, self.shared.outer_step))
-                    return
-        if self.shared.outer_step < 0:
+        until = time.monotonic() + self.options.timeout_s
+        while not self._fetch_newest(newest):
+            if self.shared.outer_step >= 0:
+                if places.decide(partial(rounds.claim, newest + 1)):  # one taken for lost may still come with the old number
+                    steps = self.shared.outer_step + 1, newest
+                    _log.warning("outer steps %d to %d are lost with all peers that had them", *steps)
+                    self.shared.relabel(newest + 1)
+                return
             if places.decide(partial(rounds.has_ended, newest)):
                 raise UserError(
                     f"this run has ended after {newest} outer steps",
                     "start a new store, or give load_state_dict the state that was saved at its end",
                 )
-            raise LostRank("no live peer has the shared weights: start all peers again with their saved states")
-        if places.decide(partial(rounds.claim, newest + 1)):  # one that was taken for lost may still come with the old number
-            _log.warning("outer steps %d to %d are lost with all peers that had them", self.shared.outer_step + 1, newest)
-            self.shared.relabel(newest + 1)
+            if places.decide(lambda: time.monotonic() >= until):
+                raise LostRank("no live peer has the shared weights: start all peers again with their saved states")
+            time.sleep(POLL_S)  # a peer whose heartbeat is late is not lost
+            newest = places.decide(partial(rounds.newest, newest))
+
+    def _fetch_newest(self, newest: int) -> bool:
+        """Take the newest shared weights that a live peer has. Returns False if none has newer ones than this peer."""
+        assert self._rounds is not None and self._places is not None
+        rounds, places = self._rounds, self._places
+        for step in range(newest, self.shared.outer_step, -1):
+            for holder in places.decide(partial(rounds.holders, step)):
+                if self._fetch(holder):
+                    places.decide(partial(rounds.hold, self.shared.outer_step))
+                    return True
+        return False
 
     def _fetch(self, holder: int) -> bool:
         """Take the shared weights of another peer, on all ranks of one outer step. Returns False if that peer is lost."""
@@ -389,7 +402,6 @@ class PeerSync:
                 self.shared.relabel(-1)
                 places.decide(partial(self._hold_first, begun))
                 self._catch_up(newest)
-                self.left_behind = 0
             else:
                 places.decide(partial(rounds.hold, newest))
             places.decide(meeting.activate)

@@ -113,7 +113,7 @@ class Rounds:
             came = {int(n): (flag == "1", of) for n, flag, of in map(str.split, meeting.lines(f"{key}/came"))}
             here = sorted(n for n in came if meeting.lives(n))
             expected = meeting.expected()
-            done = {*came, *map(int, meeting.lines(f"withdrawn/{outer_step}"))}
+            done = {*came, *map(int, meeting.lines(f"withdrawn/{outer_step}")), *map(int, meeting.lines("left"))}
             fetching = [n for n in map(int, meeting.lines(f"fetching/{outer_step}")) if n not in done and meeting.lives(n)]
             waited = time.monotonic() - began
             ready = expected <= set(here) or waited >= self._deadline_s

@@ -19,7 +19,7 @@ from paceline.edge.evaluation import held_out, held_out_on_file
 from paceline.edge.slim_prediction import predict
 from paceline.edge.slim_run import SlimRun, missed_budget, slim_network
 from paceline.errors import Interrupted, UserError
-from paceline.slim_record import SlimRecord
+from paceline.slim_record import BOTH_EASED, SMALLER, SlimRecord
 from paceline.slimming.export.onnx_export import difference
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_times import REST
@@ -244,6 +244,23 @@ def test_what_fails_in_the_end_leaves_nothing_half_written(
     with pytest.raises(UserError, match=f"no {failing}"):
         finish()
     assert left() == done, "what an earlier run made stays"
+
+
+@pytest.mark.long
+def test_a_wider_network_in_fewer_bits_is_kept_with_its_plan(tmp_path: Path) -> None:
+    data, whole = load_data("digits"), build_model("lenet5", 0).eval()
+    torch.save(whole.state_dict(), tmp_path / "start.pt")
+    run = run_of(tmp_path / "out", weights=(INT8,))
+    run.out.mkdir()
+    slim, _ = slim_run._measured(run, whole, data, print)
+    with pytest.warns(UserWarning):
+        small = slim.shrink().eval()
+    assert slim.plan is not None
+    point = slim_run._Point(run.budget, "", slim.plan, small, 0.5, 1.0, 1e-3, {}, ())
+    record = slim_run._finish(run, slim, str(tmp_path / "start.pt"), (0.5, 1.0), [point], data, print, {INT8: point})
+    assert {(each.way, each.file) for each in record.candidates} >= {(BOTH_EASED, "both.int8.onnx"), (SMALLER, "model.onnx")}
+    assert set(record.files) >= {"both.int8.onnx", "both.int8.plan.json", "both.int8.weights.pt"}
+    assert all((run.out / name).is_file() for name in record.files)
 
 
 @pytest.mark.long

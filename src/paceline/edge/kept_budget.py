@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from pathlib import Path
 
 from torch import nn
@@ -46,7 +47,9 @@ def shrunk(slim: Slim, form: WeightForm = FP32, goal: float | None = None) -> tu
         aim *= goal / found * (1 - MARGIN)
         tighter = slim.to(Budget("size", aim) if is_size else Budget("latency", aim * slim.whole.median_s))
         try:
-            slim, small = tighter, tighter.shrink().eval()
+            with warnings.catch_warnings():  # of what was not zero yet: the small network is fine-tuned
+                warnings.simplefilter("ignore", UserWarning)
+                slim, small = tighter, tighter.shrink().eval()
         except UserError:  # nothing more can be removed
             break
         what = "its file had" if is_size else "the network measured"

@@ -454,22 +454,22 @@ def _written(
     now = times["whole"].median_s / slim.whole.median_s  # the machine's load may have changed since the measurement
     removed = METHODS[run.method].removed(chosen.plan, slim.structures)
     layers = _layers(slim, chosen.plan, removed, now, *((files[each], times[each]) for each in ("whole", name)))
-    exported = files[name].replace(drafts / f"model{suffix}")
+    small = files[name].replace(drafts / f"model{suffix}")
     for other, file in files.items():
         if other not in ("whole", name):
             file.unlink()
     chosen.plan.save(drafts / "plan.json")
     torch.save(chosen.model.state_dict(), drafts / "weights.pt")
-    slimmed = _as_measured(times[name], chosen.model, exported, (chosen.accuracy, chosen.loss))
+    slimmed = _as_measured(times[name], chosen.model, small, (chosen.accuracy, chosen.loss))
     graph = files["whole"].stat().st_size - module_bytes(whole)
-    smaller = exported, slimmed, module_bytes(chosen.model) + graph
+    smaller = small, slimmed, module_bytes(chosen.model) + graph
     candidates = list(measured_candidates(formed, smaller, times, run.budget, now, data)) if run.weights else []
     in_int8 = next((each.measured for each in candidates if (each.way, each.weights) == (BOTH, INT8.name)), None)
     made = [each.file for each in formed]
     for form, (file, _) in wider.items():
         file.unlink()
         made += kept_with(eased[form].plan, eased[form].model, form, drafts)
-    written = [drafts / "plan.json", drafts / "weights.pt", exported, *made]
+    written = [drafts / "plan.json", drafts / "weights.pt", small, *made]
     return SlimRecord(
         model=run.training.model,
         data=run.training.data,
@@ -487,7 +487,7 @@ def _written(
         kept=dict(chosen.kept),
         notes=(
             *chosen.notes,
-            *_missed(run, now, times["whole"], times[name], exported),
+            *_missed(run, now, times["whole"], times[name], small),
             *_lost_much(run, before, chosen),
             *_rescaled(now, run.budget),
             *replacement_notes(chosen.plan),

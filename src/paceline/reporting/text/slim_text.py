@@ -81,7 +81,7 @@ def answer_text(record: SlimRecord) -> str:
     return f"{record.speedup:.2f}x faster on {record.timed_on}: {before} before, {after} after; {_kept_text(record)}"
 
 
-_WAYS = ("way", "weights", "latency", "speed-up", "file", "predicted", "points lost", "meets it")
+_WAYS = ("way", "weights", "latency", "file", "predicted", "accuracy", "meets")
 
 
 def choice_texts(record: SlimRecord) -> Iterator[str]:
@@ -107,13 +107,10 @@ def _named(each: Candidate) -> str:
 
 def _told(each: Candidate, record: SlimRecord) -> str:
     speed = f"{record.whole.latency_s / each.measured.latency_s:.2f}x as fast, {format_bytes(each.measured.file_bytes)}"
-    return f"{speed}, {_points(each, record)} points of accuracy lost"
-
-
-def _points(each: Candidate, record: SlimRecord) -> str:
     if each.measured.accuracy is None or record.whole.accuracy is None:
-        return "unknown"
-    return f"{100 * (record.whole.accuracy - each.measured.accuracy):.2f}"
+        return f"{speed}, accuracy unknown"
+    lost = 100 * (record.whole.accuracy - each.measured.accuracy)
+    return f"{speed}, {abs(lost):.2f} points of accuracy {'lost' if lost >= 0 else 'gained'}"
 
 
 def candidate_rows(record: SlimRecord) -> Iterator[tuple[str, ...]]:
@@ -123,10 +120,9 @@ def candidate_rows(record: SlimRecord) -> Iterator[tuple[str, ...]]:
             each.way,
             each.weights,
             _time(each.measured),
-            f"{record.whole.latency_s / each.measured.latency_s:.2f}x",
             format_bytes(each.measured.file_bytes),
             format_bytes(each.predicted_bytes),
-            _points(each, record),
+            "-" if each.measured.accuracy is None else f"{100 * each.measured.accuracy:.2f} %",
             each.meets or "-",
         )
 

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from paceline.errors import UserError, unknown
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.export.onnx_export import to_onnx
+from paceline.slimming.language.model_folder import load_folder, with_true_config
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.latency.low_rank_times import least_seconds
@@ -121,14 +122,23 @@ class Slim:
         self._watch = None if inputs is not None else model.register_forward_pre_hook(self._record_shape, with_kwargs=True)
 
     @staticmethod
-    def load(plan: SlimPlan | str | Path, model: nn.Module) -> nn.Module:
+    def load(plan: SlimPlan | str | Path, model: nn.Module | None = None) -> nn.Module:
         """Return a smaller copy of a whole network by a plan or its file. It takes the small network's weights by
         ``load_state_dict``.
 
+        Args:
+            plan: without ``model`` the folder that ``save_pretrained`` of a slimmed model of Hugging Face wrote, loaded with
+                its weights.
+
         Raises:
-            UserError: the file is no plan, or the plan is of another network.
+            UserError: the file is no plan, the plan is of another network, or the folder holds no slimmed model.
         """
-        return load(plan if isinstance(plan, SlimPlan) else SlimPlan.load(plan), model)
+        if model is None:
+            if isinstance(plan, SlimPlan) or Path(plan).is_file():
+                raise UserError("a plan without its network", "give the whole network too: slim.load(plan, Network())")
+            return load_folder(plan)
+        plan = plan if isinstance(plan, SlimPlan) else SlimPlan.load(plan)
+        return with_true_config(load(plan, model), model, plan)
 
     @property
     def inputs(self) -> tuple[Any, ...]:
@@ -291,7 +301,7 @@ class Slim:
         self.plan, self.predicted_s, self.notes, self._kept = planned.plan, planned.predicted_s, planned.notes, planned.kept
         for note in planned.notes:
             warnings.warn(note, UserWarning, stacklevel=2)
-        return load(self.plan, self.model)
+        return with_true_config(load(self.plan, self.model), self.model, self.plan)
 
     def _not_sharded(self) -> None:
         if is_sharded(self.model):

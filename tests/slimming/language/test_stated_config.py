@@ -1,0 +1,33 @@
+"""Numbers of a configuration are found that state a smaller model, and only those."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from paceline.slimming.language.stated_config import is_hugging_face, stated_config
+from paceline.slimming.structures.shrink import shrunk
+from paceline.slimming.structures.soundness import sound
+from paceline.slimming.structures.tracing import structures_of
+from tiny_decoders import decoder
+
+
+@pytest.mark.long
+def test_only_the_numbers_of_the_widths_change() -> None:
+    tokens = torch.arange(2, 8)[None]
+    for name, part, changes in (
+        ("Llama", "mlp", {"intermediate_size": 24}),
+        ("GPT2", "mlp", {"n_inner": 64}),
+        ("Mixtral", "attn", {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}),
+        ("GPT2", "attn", None),
+    ):
+        model = decoder(name)
+        found = sound(structures_of(model, (tokens,)), model, (tokens,))
+        gone = {each.number for layer, every in found.layers().items() if part in layer for each in every[1::2]}
+        config = stated_config(model, shrunk(model, found, gone))
+        before = vars(model.config)
+        assert (config and {key: value for key, value in vars(config).items() if before.get(key) != value}) == changes
+
+
+def test_other_modules_have_no_configuration() -> None:
+    assert not is_hugging_face(torch.nn.Linear(2, 2))

@@ -107,12 +107,14 @@ def run_apart(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         env={**warm_python.ENVIRONMENT, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
 
 
 @pytest.mark.everyday("README.md", "docs/emit.md", "docs/names.md", "docs/add-a-chip.md", others="long")
-@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.full] * (page in LONG)) for page in PAGES])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.full, pytest.mark.timeout(1800)] if page in LONG else []) for page in PAGES]
+)
 def test_every_command_of_a_page_runs_in_order(page: str, checkout: Path) -> None:
     lines, outputs = commands(page), shown(page)
     assert lines and outputs.keys() <= set(lines)

@@ -9,7 +9,8 @@ import pytest
 from paceline.errors import UserError
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
 from paceline.scheduling.queues.queues_file import parse_queues, read_queues
-from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
+from paceline.scheduling.queues.slurm_limits import DeviceLimits, Limits
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 
 SLURM = """
 scheduler = "slurm"
@@ -62,6 +63,20 @@ def test_each_form_is_read(tmp_path: Path) -> None:
     assert parse_queues("PriorityType = priority/multifactor\nPriorityWeightAge = 5\n") == SlurmSettings(weight_age=5)
 
 
+def test_limits_of_slurm_in_toml() -> None:
+    found = parse_queues(
+        "root.max_jobs = 9\n[accounts.lab.user_limits.ann]\nmax_jobs = 0\n[qos.high]\nmax_limit = '2h'\n"
+        "[qos.high.of_type.a100]\nmax_devices_per_user = 4\n[partitions.gpu]\nqos = 'high'\n",
+        ".toml",
+    )
+    assert found == SlurmSettings(
+        root=Limits(max_jobs=9),
+        accounts={"lab": Account(user_limits={"ann": Limits(max_jobs=0)})},
+        qos={"high": Qos(max_limit_s=7200, of_type={"a100": DeviceLimits(max_devices_per_user=4)})},
+        partitions={"gpu": SlurmPartition(qos="high")},
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "suffix", "says"),
     [
@@ -77,6 +92,8 @@ def test_each_form_is_read(tmp_path: Path) -> None:
         ("accounts.vision.max_devices = true", ".toml", "max_devices is True.*whole number from 0 up"),
         ("qos.high.preempts = 'normal'", ".toml", "qos.high: preempts is 'normal'.*a list"),
         ("partitions.gpu.types = [1]", ".toml", "partitions.gpu: types is .*a list"),
+        ("accounts.lab.user_limits.ann.max_job = 1", ".toml", "accounts.lab.user_limits.ann.*did you mean max_jobs"),
+        ("accounts.lab.max_devices_per_user = 1", ".toml", "max_devices_per_user of an account"),
         ("preempt = 'never'", ".toml", "preempt 'never'; legal: none, partition_prio, qos"),
         ("half_life = 'long'", ".toml", "half_life.*'long'"),
         ("scheduler = 'kueue'\n[queues.a]\nquotas.T4.borrowing_limit = 1.5", ".toml", "borrowing_limit is 1.5"),

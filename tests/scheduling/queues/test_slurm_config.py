@@ -63,10 +63,14 @@ def test_everything_that_decides_is_read() -> None:
         exempt_s=600,
         window_s=2 * 86400,
         max_tested=100,
-        partitions={"gpu": SlurmPartition(priority=5, tier=2, default_limit_s=3600), "long": SlurmPartition()},
+        partitions={
+            "gpu": SlurmPartition(priority=5, tier=2, default_limit_s=3600, max_limit_s=172_800),
+            "long": SlurmPartition(),
+        },
         accounts={"vision": Account(shares=4, max_devices=32, users={"ann": 2}), "nlp": Account(parent="vision")},
         qos={"normal": Qos(), "high": Qos(priority=100, max_devices=16, max_devices_per_user=8, preempts=("normal", "low"))},
         usage={("vision", "ann"): 800},
+        ignored=("Fairshare=parent of account nlp",),
     )
 
 
@@ -76,7 +80,7 @@ def test_slurm_conf_and_its_defaults() -> None:
     assert (
         not settings.multifactor
         and not settings.backfill
-        and settings.partitions == {"debug": SlurmPartition(default_limit_s=1800)}
+        and settings.partitions == {"debug": SlurmPartition(default_limit_s=1800, max_limit_s=1800)}
     )
 
 
@@ -94,6 +98,30 @@ def test_slurm_conf_and_its_defaults() -> None:
 )
 def test_times_of_slurm(text: str, seconds: float) -> None:
     assert slurm_seconds(text) == seconds
+
+
+def test_limits_that_are_not_simulated_are_said() -> None:
+    """Names of scontrol(1), sacctmgr(1) and slurm.conf(5)."""
+    partition = "PartitionName=gpu AllowAccounts=a,b State=UP MaxNodes=4 QoS=part AllowQos=ALL\n"
+    weights = "PriorityWeightTRES = CPU=1000\nPriorityWeightAssoc = 0\nPriorityUsageResetPeriod = NONE\n"
+    assert parse_slurm(weights + partition).ignored == (
+        "PriorityWeightTRES",
+        "AllowAccounts=a,b of partition gpu",
+        "MaxNodes=4 of partition gpu",
+        "QOS part, which the text does not describe (print sacctmgr show qos -P) of partition gpu",
+    )
+
+
+@pytest.mark.parametrize(
+    ("enforced", "bounded"), [("associations,limits,qos", True), ("safe", True), ("none", False), ("associations", False)]
+)
+def test_limits_bind_where_slurm_enforces_them(enforced: str, bounded: bool) -> None:
+    """slurm.conf(5), AccountingStorageEnforce."""
+    tables = "Account|User|Share|ParentName|GrpTRES\nlab||1|root|gres/gpu=4\n\nName|Priority|MaxTRESPU\nhigh|1|gres/gpu=2\n"
+    settings = parse_slurm(f"AccountingStorageEnforce = {enforced}\n\n{tables}")
+    assert settings.is_bounded is bounded and settings.accounts["lab"].max_devices == (4 if bounded else None)
+    said = "limits of associations and QOS, which AccountingStorageEnforce does not enforce"
+    assert settings.ignored == (() if bounded else (said,))
 
 
 @pytest.mark.parametrize("text", ["", "hello = 3\n", "PriorityWeightAge = many\n", "PriorityMaxAge = soon\n"])

@@ -36,8 +36,8 @@ def test_a_job_of_slurm_above_a_bound_never_starts() -> None:
     queue = WaitingQueue.of(log, nodes(16), settings=settings)
     assert [job.name for job in queue.waiting] == ["b", "d"]
     assert [job.reason for job in queue.held] == [
-        "never starts: it asks for 16 devices, and account x may hold 12",
-        "never starts: it asks for 5 devices, and a user of QOS q may hold 4",
+        "never starts: it asks for 16 devices, and account x may hold 12 devices",
+        "never starts: it asks for 5 devices, and user default of QOS q may hold 4 devices",
     ]
 
 

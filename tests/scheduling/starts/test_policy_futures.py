@@ -182,6 +182,11 @@ SLURM: dict[str, tuple[SlurmSettings, tuple[LoggedJob, ...], dict[str, float]]] 
         (replace(HELD, devices=4), AT_BOUND),
         {"bob": 3600.0},
     ),
+    "a bound of jobs of the user in its QOS": (
+        SlurmSettings(qos={"high": Qos(max_jobs_per_user=1)}),
+        (replace(HELD, devices=4, user="bob", qos="high"), replace(AT_BOUND, reason="QOSMaxJobsPerUserLimit")),
+        {"bob": 3600.0},
+    ),
     "a quality of service preempts another": (
         SlurmSettings(qos={"high": Qos(preempts=("low",)), "low": Qos()}, preempt="qos"),
         (HELD, BY_ANN, BY_BOB),

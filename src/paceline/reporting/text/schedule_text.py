@@ -12,7 +12,7 @@ from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, 
 from paceline.reporting.values import UNKNOWN, clean, count, number, percent, seconds
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.registry import POLICIES
-from paceline.scheduling.queues.unknown_names import LACKING
+from paceline.scheduling.queues.unknown_names import IGNORED, LACKING
 from paceline.scheduling.simulate.compare import Paired, best
 from paceline.scheduling.simulate.metrics import UNFAIR, ScheduleMetrics
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
@@ -78,7 +78,9 @@ def schedule_screen(simulated: SimulatedSchedule, directory: str, with_skipped: 
         + left_out_text(simulated.log),
         why=(heading("It rests on:"), *map(item, (*basis(simulated), *simulated.notes, *definitions(simulated)))),
         why_holds="what is true of the jobs, settings, definitions",
-        alarm=" ".join(filter(None, (late, *(note for note in simulated.notes if LACKING in note)))),
+        alarm=" ".join(
+            filter(None, (late, *(note for note in simulated.notes if LACKING in note or note.startswith(IGNORED))))
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.queues.kueue_objects import parse_kueue
 from paceline.scheduling.queues.kueue_settings import RECLAIM, STRATEGIES, WITHIN, ClusterQueue, Cohort, KueueSettings, Quota
 from paceline.scheduling.queues.slurm_config import parse_slurm
+from paceline.scheduling.queues.slurm_limits import DeviceLimits, Limits
 from paceline.scheduling.queues.slurm_settings import PREEMPT_MODES, PREEMPTS, Account, Qos, SlurmPartition, SlurmSettings
 from paceline.units import parse_seconds
 
@@ -79,11 +80,13 @@ def _of_toml(text: str) -> Settings:
     scheduler = known_name("scheduler", data.pop("scheduler", "slurm"), ("slurm", "kueue"))
     if scheduler == "slurm":
         tables: dict[str, Callable[[Any, str], Any]] = {
-            "accounts": lambda table, where: _built(Account, table, where),
+            "accounts": lambda table, where: _with_limits(Account, table, where),
             "partitions": lambda table, where: _built(SlurmPartition, table, where),
-            "qos": lambda table, where: _built(Qos, table, where),
+            "qos": lambda table, where: _with_limits(Qos, table, where),
         }
         values = {name: _each(data.pop(name), name, make) for name, make in tables.items() if name in data}
+        if "root" in data:
+            values["root"] = _with_limits(Limits, data.pop("root"), "root")
         usage = _table(data.pop("usage", {}), "usage")
         used = {account: _checked("Mapping[str, float]", users, f"usage.{account}", False) for account, users in usage.items()}
         rows = {(account, user): float(seconds) for account, users in used.items() for user, seconds in users.items()}
@@ -112,6 +115,17 @@ def _with_quotas(kind: type, table: Any, where: str) -> Any:
     given = dict(_table(table, where))
     if "quotas" in given:
         given["quotas"] = _each(given["quotas"], f"{where}.quotas", lambda quota, there: _built(Quota, quota, there))
+    return _built(kind, given, where)
+
+
+def _with_limits(kind: type, table: Any, where: str) -> Any:
+    """Build a holder of limits of Slurm, with those on a device type and those of users."""
+    given = dict(_table(table, where))
+    if "of_type" in given:
+        given["of_type"] = _each(given["of_type"], f"{where}.of_type", lambda each, there: _built(DeviceLimits, each, there))
+    if "user_limits" in given and kind is Account:
+        limits = _table(given["user_limits"], f"{where}.user_limits")
+        given["user_limits"] = _each(limits, f"{where}.user_limits", lambda each, there: _with_limits(Limits, each, there))
     return _built(kind, given, where)
 
 

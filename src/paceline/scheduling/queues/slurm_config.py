@@ -8,36 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.scheduling.queues.slurm_limits import Limits
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
+from paceline.scheduling.queues.slurm_tables import Ignored, associations, qualities, slurm_seconds, tables, usage
 
-_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
-_NEVER = ("UNLIMITED", "INFINITE", "NONE", "")
-_GPUS = re.compile(r"(?:^|,)gres/gpu(?::[^=,]+)?=(\d+)")
-_ROOT = "root"
-
-
-def slurm_seconds(text: str) -> float:
-    """Parse a time of Slurm to seconds: ``minutes``, ``hours:minutes:seconds``, ``days-hours`` or longer. No bound: 0.
-
-    Raises:
-        UserError: another text.
-    """
-    if text.strip().upper() in _NEVER:
-        return 0.0
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        raise UserError(f"{text!r} is no time of Slurm", "write it as 7-00:00:00 or 90")
-    days, *rest = match.groups()
-    first, second, third = (int(part or 0) for part in rest)
-    if days is not None:
-        return int(days) * 86400.0 + first * 3600.0 + second * 60.0 + third
-    if rest[2] is not None:
-        return first * 3600.0 + second * 60.0 + third
-    return first * 60.0 + second
+__all__ = ["parse_slurm", "slurm_seconds"]
 
 
 def _yes(text: str) -> bool:
@@ -62,6 +41,11 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "preemptexempttime": ("exempt_s", slurm_seconds),
 }
 """Field and parser of each parameter, by its name in lower case."""
+_IGNORED = ("priorityweightassoc", "priorityweighttres", "priorityusageresetperiod", "prioritysitefactorplugin")
+"""Parameters that decide on priorities and are not simulated, by their names in lower case."""
+_CLOSED = ("AllowAccounts", "AllowQos", "DenyAccounts", "DenyQos", "AllowGroups", "State", "MaxNodes", "MinNodes")
+"""Words of a partition that keep jobs out and are not simulated. Slurm prints the reason with a job that waits for them."""
+_OPEN = ("", "ALL", "UP", "UNLIMITED", "NONE", "0", "1", "N/A", "(NULL)")
 
 
 def parse_slurm(text: str) -> SlurmSettings:
@@ -72,7 +56,7 @@ def parse_slurm(text: str) -> SlurmSettings:
     """
     values: dict[str, Any] = {"multifactor": False}
     partitions: dict[str, SlurmPartition] = {}
-    found = False
+    found, ignored, enforced = False, Ignored(), True
     for name, value in _parameters(text):
         key = name.casefold()
         found = found or key in _KEYS or key == "partitionname"
@@ -84,13 +68,41 @@ def parse_slurm(text: str) -> SlurmSettings:
                 raise UserError(f"{name} is {value!r}", "give the number that scontrol show config prints") from None
         elif key == "schedulerparameters":
             values |= _backfill(value)
+        elif key == "accountingstorageenforce":
+            enforced = any(word.strip().casefold() in ("limits", "safe", "all") for word in value.split(","))
+        elif key in _IGNORED and value.strip(" 0").casefold() not in ("", "none", "no"):
+            ignored.add(name, "")
     for stated in _partitions(text):
-        partitions[stated["partitionname"]] = _partition(stated)
-    tables = list(_tables(text))
-    if not found and not tables:
+        partitions[stated["partitionname"]] = _partition(stated, ignored)
+    every = list(tables(text))
+    if not found and not every:
         raise UserError("the text has no setting of Slurm", "give what `scontrol show config` prints")
-    accounts, qos, usage = _associations(tables), _qualities(tables), _usage(tables)
-    return SlurmSettings(**values, partitions=partitions, accounts=accounts, qos=qos, usage=usage)
+    accounts, root = associations(every, ignored)
+    qos, used = qualities(every, ignored), usage(every)
+    _check_partitions(partitions, qos, ignored)
+    settings = SlurmSettings(**values, partitions=partitions, accounts=accounts, qos=qos, root=root, usage=used)
+    settings = settings if enforced else _without_limits(settings, ignored)
+    return replace(settings, ignored=ignored.texts())
+
+
+def _without_limits(settings: SlurmSettings, ignored: Ignored) -> SlurmSettings:
+    """Return the settings of a cluster that does not enforce the limits of its associations and qualities of service."""
+    none: dict[str, Any] = {each.name: each.default for each in fields(Limits) if each.name != "of_type"} | {"of_type": {}}
+    accounts: dict[str, Account] = {
+        name: replace(account, user_limits={}, **none) for name, account in settings.accounts.items()
+    }
+    qos: dict[str, Qos] = {name: replace(each, **none) for name, each in settings.qos.items()}
+    found = replace(settings, accounts=accounts, qos=qos, root=Limits())
+    if settings.is_bounded and settings != found:
+        ignored.add("limits of associations and QOS, which AccountingStorageEnforce does not enforce", "")
+    return found
+
+
+def _check_partitions(partitions: Mapping[str, SlurmPartition], qos: Mapping[str, Qos], ignored: Ignored) -> None:
+    """Note the qualities of service of partitions that the text does not describe."""
+    for name, stated in partitions.items():
+        if stated.qos and stated.qos not in qos:
+            ignored.add(f"QOS {stated.qos}, which the text does not describe (print sacctmgr show qos -P)", f"partition {name}")
 
 
 def _parameters(text: str) -> Iterator[tuple[str, str]]:
@@ -128,75 +140,16 @@ def _partitions(text: str) -> Iterator[dict[str, str]]:
         yield current
 
 
-def _partition(words: Mapping[str, str]) -> SlurmPartition:
-    default_s = slurm_seconds(words.get("defaulttime", "")) or slurm_seconds(words.get("maxtime", ""))
+def _partition(words: Mapping[str, str], ignored: Ignored) -> SlurmPartition:
+    max_limit_s = slurm_seconds(words.get("maxtime", ""))
+    for name in _CLOSED:
+        if (value := words.get(name.casefold(), "")).upper() not in _OPEN:
+            ignored.add(f"{name}={value}", f"partition {words['partitionname']}")
+    qos = words.get("qos", "")
     return SlurmPartition(
         priority=float(words.get("priorityjobfactor") or words.get("priority") or 1),
         tier=int(words.get("prioritytier") or words.get("priority") or 1),
-        default_limit_s=default_s,
+        default_limit_s=slurm_seconds(words.get("defaulttime", "")) or max_limit_s,
+        max_limit_s=max_limit_s,
+        qos="" if qos.upper() in ("N/A", "(NULL)") else qos,
     )
-
-
-def _tables(text: str) -> Iterator[list[dict[str, str]]]:
-    """Yield the tables that ``-P`` printed, as rows by column."""
-    header: list[str] = []
-    rows: list[dict[str, str]] = []
-    for line in [*text.splitlines(), ""]:
-        cells = line.split("|")
-        if len(cells) < 3:
-            if rows:
-                yield rows
-            header, rows = [], []
-        elif not header or cells[0].strip() in ("Cluster", "Account", "Name"):
-            if rows:
-                yield rows
-            header, rows = [cell.strip() for cell in cells], []
-        else:
-            rows.append(dict(zip(header, cells, strict=False)))
-
-
-def _gpus(text: str | None) -> int:
-    match = _GPUS.search(text or "")
-    return int(match[1]) if match else 0
-
-
-def _associations(tables: list[list[dict[str, str]]]) -> dict[str, Account]:
-    accounts: dict[str, Account] = {}
-    for row in (row for rows in tables for row in rows if "Account" in row and "Share" in row):
-        name, user, share = row["Account"].strip(), row.get("User", "").strip(), row["Share"].strip()
-        if name == _ROOT:
-            continue
-        known = accounts.get(name, Account())
-        shares = float(share) if share.isdecimal() else 1.0
-        if user:
-            known = replace(known, users={**known.users, user: shares})
-        else:
-            parent = row.get("ParentName", row.get("Par Name", "")).strip()
-            bound = _gpus(row.get("GrpTRES"))
-            known = replace(known, shares=shares, parent="" if parent == _ROOT else parent, max_devices=bound)
-        accounts[name] = known
-    return accounts
-
-
-def _qualities(tables: list[list[dict[str, str]]]) -> dict[str, Qos]:
-    return {
-        row["Name"].strip(): Qos(
-            priority=float(row.get("Priority") or 0),
-            max_devices=_gpus(row.get("GrpTRES")),
-            max_devices_per_user=_gpus(row.get("MaxTRESPU") or row.get("MaxTRESPerUser")),
-            preempts=tuple(name for name in row.get("Preempt", "").strip().split(",") if name),
-        )
-        for rows in tables
-        for row in rows
-        if "Name" in row and "Priority" in row
-    }
-
-
-def _usage(tables: list[list[dict[str, str]]]) -> dict[tuple[str, str], float]:
-    """Return the raw usage of users that ``sshare`` printed."""
-    return {
-        (row["Account"].strip(), row["User"].strip()): float(row["RawUsage"])
-        for rows in tables
-        for row in rows
-        if row.get("RawUsage", "").strip().isdecimal() and row.get("User", "").strip()
-    }

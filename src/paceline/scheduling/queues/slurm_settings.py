@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, get_args
 
 from paceline.errors import UserError, known_name, shown
+from paceline.scheduling.queues.slurm_limits import Bound, JobBounds, Level, Limits, is_bounded, job_bounds
 
 Preempt = Literal["none", "partition_prio", "qos"]
 PREEMPTS: tuple[Preempt, ...] = get_args(Preempt)
@@ -17,19 +19,24 @@ DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
-    """Account, a node of the tree of fair shares.
+class Account(Limits):
+    """Account, a node of the tree of fair shares. Its limits on groups bind the accounts below it too.
 
     Attributes:
         parent: account above it; empty: the root.
         shares: its shares among its siblings. ``users``: shares of its users; others have 1.
-        max_devices: most devices of its running jobs and those of the accounts below it (``GrpTRES``); 0: no bound.
+        user_limits: limits of its users' associations, by user, or by ``user/partition`` for those of one partition.
     """
 
     parent: str = ""
     shares: float = 1.0
     users: Mapping[str, float] = field(default_factory=dict)
-    max_devices: int = 0
+    user_limits: Mapping[str, Limits] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _without_qos_limits("an account", self)
+        for user, limits in self.user_limits.items():
+            _without_qos_limits(f"user {user}", limits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,31 +46,47 @@ class SlurmPartition:
     Attributes:
         priority: priority of its jobs (``PriorityJobFactor``). ``tier``: jobs of a higher tier come first (``PriorityTier``).
         default_limit_s: time limit of jobs that state none (``DefaultTime``, else ``MaxTime``); 0: none.
+        max_limit_s: longest time limit of a job (``MaxTime``); 0: no bound.
         types: device types of its nodes; empty: all types.
-        max_devices: most devices of its running jobs (``GrpTRES`` of the partition's QOS); 0: no bound.
+        max_devices: most devices of its running jobs, as the size of its nodes; None: no bound.
+        qos: quality of service whose limits bind its jobs before those of their own (``QOS``).
     """
 
     priority: float = 1.0
     tier: int = 1
     default_limit_s: float = 0.0
+    max_limit_s: float = 0.0
     types: tuple[str, ...] = ()
-    max_devices: int = 0
+    max_devices: int | None = None
+    qos: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qos:
+class Qos(Limits):
     """Quality of service.
 
     Attributes:
         priority: priority of its jobs.
-        max_devices: most devices of its running jobs (``GrpTRES``). ``max_devices_per_user``: ``MaxTRESPU``. 0: no bound.
         preempts: qualities of service whose jobs its jobs may preempt.
+        over_partition: its limits come before those of the partition's (flag ``OverPartQOS``).
+        over_partition_time: its jobs may have longer time limits than the partition allows (flag ``PartitionTimeLimit``).
+        reserves: the backfill keeps devices for its jobs; False: flag ``NoReserve``.
     """
 
     priority: float = 0.0
-    max_devices: int = 0
-    max_devices_per_user: int = 0
     preempts: tuple[str, ...] = ()
+    over_partition: bool = False
+    over_partition_time: bool = False
+    reserves: bool = True
+
+
+def _without_qos_limits(holder: str, limits: Limits) -> None:
+    """Raise UserError for limits that only a quality of service has."""
+    every = (limits, *limits.of_type.values())
+    names = ("max_devices_per_user", "max_devices_per_account", "max_jobs_per_account")
+    wrong = [name for name in names for each in every if getattr(each, name, None) is not None]
+    if wrong:
+        raise UserError(f"{wrong[0]} of {holder}", "Slurm has it for a QOS alone: state max_devices or max_jobs_per_user")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +101,8 @@ class SlurmSettings:
         favor_small: smaller jobs have the larger factor.
         fair_tree: rank users by the Fair Tree; False: the classic factor, divided by ``dampening``.
         accounts, partitions, qos: by name. A job's account is its ``virtual_cluster``, its user its ``owner``.
+        root: limits of the whole cluster, above all accounts.
+        ignored: limits that the text of Slurm's tools states and that are not simulated, in words.
         usage: past device-seconds by account and user when the simulation starts.
         preempt, preempt_mode: which jobs may be preempted, and what becomes of them. ``exempt_s``: not before this run time.
         backfill: plan reservations; False: the first job that waits blocks its partition.
@@ -99,6 +124,8 @@ class SlurmSettings:
     accounts: Mapping[str, Account] = field(default_factory=dict)
     partitions: Mapping[str, SlurmPartition] = field(default_factory=dict)
     qos: Mapping[str, Qos] = field(default_factory=dict)
+    root: Limits = field(default_factory=Limits)
+    ignored: tuple[str, ...] = ()
     usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
     preempt: Preempt = "none"
     preempt_mode: PreemptMode = "requeue"
@@ -128,3 +155,54 @@ class SlurmSettings:
         if account:
             raise UserError(f"account {account!r} is above itself", "correct its parent")
         return tuple(path)
+
+    def quality(self, qos: str) -> Qos:
+        """Return the quality of service of a job that names this one: ``normal`` if it names none."""
+        return self.qos.get(qos) or self.qos.get("normal") or _DEFAULT_QOS
+
+    def bounds(self, account: str, user: str, partition: str, qos: str) -> JobBounds:
+        """Return the limits that bind the jobs of a user, by the names that a job states."""
+        key = account, user, partition, qos
+        if key not in self._bounds:
+            self._bounds[key] = self._made_bounds(*key)
+        return self._bounds[key]
+
+    def _made_bounds(self, account: str, user: str, partition: str, qos: str) -> JobBounds:
+        stated, own = self.partitions.get(partition, _DEFAULT_PARTITION), self.quality(qos)
+        qualities: list[Level] = [(("qos", qos if qos in self.qos else "normal"), own)]
+        if stated.qos in self.qos:
+            qualities.insert(1 if own.over_partition else 0, (("qos", stated.qos), self.qos[stated.qos]))
+        path = [(name, self.accounts[name]) for name in self.ancestors(account) if name in self.accounts]
+        associations: list[Level] = [self._association(account, user, partition)]
+        associations += [(("account", name), limits) for name, limits in path]
+        found = job_bounds(list(dict(qualities).items()), [*associations, (("cluster", ""), self.root)], user, account)
+        scope, more = ("partition", partition), list(found.bounds)
+        if stated.max_devices is not None:
+            more.append(Bound(scope, "devices", stated.max_devices))
+        if stated.max_limit_s and not own.over_partition_time:
+            more.append(Bound(scope, "seconds", stated.max_limit_s))
+        return JobBounds((*found.scopes, scope), tuple(more))
+
+    def _association(self, account: str, user: str, partition: str) -> Level:
+        """Return the association of a user: that of the partition if there is one."""
+        scope = ("account", account, "user", user)
+        limits = self.accounts[account].user_limits if account in self.accounts else {}
+        if (key := f"{user}/{partition}") in limits:
+            return (*scope, "partition", partition), limits[key]
+        return scope, limits.get(user, _NO_LIMITS)
+
+    @cached_property
+    def _bounds(self) -> dict[tuple[str, str, str, str], JobBounds]:
+        return {}
+
+    @cached_property
+    def is_bounded(self) -> bool:
+        """True if any limit is stated."""
+        holders = [self.root, *self.accounts.values(), *self.qos.values()]
+        holders += [limits for account in self.accounts.values() for limits in account.user_limits.values()]
+        if any(map(is_bounded, holders)):
+            return True
+        return any(each.max_devices is not None or each.max_limit_s for each in self.partitions.values())
+
+
+_DEFAULT_PARTITION, _DEFAULT_QOS, _NO_LIMITS = SlurmPartition(), Qos(), Limits()

@@ -1,4 +1,4 @@
-"""Names of jobs that the settings of a scheduler lack, so that defaults or the only queue apply to them."""
+"""Remarks on settings of a scheduler: names of jobs that they lack, and limits that are not simulated."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from paceline.scheduling.queues.slurm_settings import SlurmSettings
 
 LACKING = "that the settings lack"
 """Words of every such remark, by which an answer finds it."""
+IGNORED = "ignored: "
+"""Beginning of a remark on limits that are not simulated."""
 FEW = 3
 """Most names in a remark."""
 
@@ -41,3 +43,10 @@ def unknown_names(jobs: Sequence[Job], settings: SlurmSettings | KueueSettings |
             jobs_text = "1 job names" if count == 1 else f"{count:,} jobs name"
             remarks.append(f"{jobs_text} a {kind} {LACKING} ({shown}{more}): {refused}.".replace("a account", "an account"))
     return remarks
+
+
+def ignored_limits(settings: SlurmSettings | KueueSettings | None) -> list[str]:
+    """Return a remark on the limits that the text of the settings states and that are not simulated; none without one."""
+    if not isinstance(settings, SlurmSettings) or not settings.ignored:
+        return []
+    return [f"{IGNORED}{'; '.join(settings.ignored)}."]

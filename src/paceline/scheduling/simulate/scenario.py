@@ -15,7 +15,7 @@ from paceline.scheduling.policies.wrappers.ageing import OVERDUE, PATIENCE
 from paceline.scheduling.policies.wrappers.early_stop import EarlyStop, stopping_early
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
-from paceline.scheduling.queues.unknown_names import unknown_names
+from paceline.scheduling.queues.unknown_names import ignored_limits, unknown_names
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
 from paceline.scheduling.simulate.replayed_log import ReplayedLog
@@ -126,7 +126,7 @@ class Scenario:
                 *self.notes,
                 *self._kinds(kinds),
                 *self._remarks(name, kinds["duration"] if trusts else 0),
-                *(unknown_names(self.jobs, self.queues) if name in ("slurm", "kueue") else ()),
+                *((*unknown_names(self.jobs, self.queues), *ignored_limits(self.queues)) if name in ("slurm", "kueue") else ()),
                 *_aged(schedule),
             ),
         )

@@ -114,15 +114,10 @@ def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues, sche
 
 
 def _over_bound(job: LoggedJob, settings: SlurmSettings) -> str:
-    """Return the bound of devices of Slurm that a job exceeds by itself; empty: none."""
-    bounds = [
-        (f"account {name}", settings.accounts[name].max_devices)
-        for name in settings.ancestors(job.account)
-        if name in settings.accounts
-    ]
-    qos = settings.qos.get(job.qos) or settings.qos.get("normal")
-    if qos is not None:
-        name = f"QOS {job.qos or 'normal'}"
-        bounds += [(name, qos.max_devices), (f"a user of {name}", qos.max_devices_per_user)]
-    over = [f"{name} may hold {most:,}" for name, most in bounds if 0 < most < job.devices]
-    return f"never starts: it asks for {job.devices:,} devices, and {over[0]}" if over else ""
+    """Return the limit of Slurm that a job exceeds by itself; empty: none."""
+    account, user = job.account or "default", job.user or "default"
+    for bound in settings.bounds(account, user, job.queue.split(",")[0], job.qos).bounds:
+        asked = {"seconds": job.limit_s, "jobs": 1}.get(bound.what, job.devices)
+        if asked > bound.most and not bound.device_type:  # it may start on another type
+            return f"never starts: {bound.text_alone(job.devices)}"
+    return ""

@@ -168,6 +168,6 @@ def _with_bounds(settings: SlurmSettings, nodes: QueueNodes, kinds: Sequence[Has
         if members and whole != set(members):
             stated = partitions.get(name, SlurmPartition())
             size = int(nodes.devices[list(members)].sum())
-            bound = min(stated.max_devices or size, size)
+            bound = size if stated.max_devices is None else min(stated.max_devices, size)
             partitions[name] = replace(stated, max_devices=bound)
     return replace(settings, partitions=partitions)

@@ -13,6 +13,7 @@ from paceline.errors import UserError, unknown
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.queues_file import Settings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
+from paceline.scheduling.queues.unknown_names import ignored_limits
 from paceline.scheduling.starts.admission import BlockedQueues, in_cluster_queues, refusal, with_named_queues
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
 from paceline.scheduling.starts.queue_nodes import QueueNodes
@@ -122,7 +123,7 @@ class WaitingQueue:
             cluster=cluster,
             blocked=blocked,
             skipped=tuple(skipped),
-            remarks=tuple(_over_limit(running, log.file)),
+            remarks=(*_over_limit(running, log.file), *ignored_limits(settings)),
             notes=(*notes, *_LEFT_OUT.get(rules, ()), *_without_history(ended, history, rules)),
         )
 
@@ -269,19 +270,19 @@ def _throttled(
     return first, second
 
 
-_BOUND = re.compile(r"^\(?(?:Assoc|QOS)(?:Grp|Max)GRES")
-"""Reasons of Slurm that name a bound of devices."""
+_BOUND = re.compile(r"^\(?(?:Assoc|QOS)(?:Grp|Max)(GRES|Jobs)")
+"""Reasons of Slurm that name a bound of devices or of jobs."""
 
 
 def _at_bound(job: LoggedJob, settings: SlurmSettings) -> bool:
-    """Return whether a job waits for a bound of devices that the settings state, of its account or quality of service."""
-    if _BOUND.match(job.reason) is None:
+    """Return whether a job waits for a bound of devices or jobs that the settings state for it."""
+    named = _BOUND.match(job.reason)
+    if named is None:
         return False
-    if job.reason.strip("(").startswith("Assoc"):
-        above = settings.ancestors(job.account)
-        return any(settings.accounts[name].max_devices for name in above if name in settings.accounts)
-    qos = settings.qos.get(job.qos) or settings.qos.get("normal")
-    return qos is not None and bool(qos.max_devices or qos.max_devices_per_user)
+    legal = ("jobs",) if named[1] == "Jobs" else ("devices", "job")
+    of_qos = job.reason.strip("(").startswith("QOS")
+    found = settings.bounds(job.account or "default", job.user or "default", job.queue.split(",")[0], job.qos).bounds
+    return any(bound.what in legal and (bound.scope[0] == "qos") is of_qos for bound in found)
 
 
 def _begun(job: LoggedJob, now_s: float) -> LoggedJob:

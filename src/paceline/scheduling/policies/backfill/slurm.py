@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.errors import shorten
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.backfill.expected_length import Lengths
 from paceline.scheduling.policies.backfill.plan import BackfillPlan
+from paceline.scheduling.policies.backfill.slurm_bounds import BoundsInUse, user_of
 from paceline.scheduling.queues.fair_share import DecayedUsage, User, fair_share_factors
 from paceline.scheduling.queues.slurm_settings import Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.state import Decision, State
@@ -29,49 +29,51 @@ DEFAULT = SlurmSettings(weight_age=1000.0, weight_fairshare=10_000.0)
 def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "stated") -> Decision:
     """Start jobs by tier and priority. A job that must wait gets a reservation, which later jobs do not delay.
 
-    Jobs over the bound of their account or quality of service wait, and hold up no other.
+    Jobs over a limit of their user, account, quality of service or partition wait, and hold up no other.
 
     Args:
         lengths: source of the expected lengths; Slurm itself knows time limits only.
     """
     usage = DecayedUsage(settings.half_life_s, settings.usage, state.memory)
     usage.pass_to(state.time_s)
-    factors = fair_share_factors(settings, usage.usage, {_user(job) for job in state.jobs}) if settings.multifactor else {}
+    factors = fair_share_factors(settings, usage.usage, {user_of(job) for job in state.jobs}) if settings.multifactor else {}
     waiting = np.flatnonzero(state.devices == 0).tolist()
     priorities = priority_of(state, settings, factors)
     tiers = [_partition(settings, job).tier for job in state.jobs]
     order = sorted(waiting, key=lambda index: (-tiers[index], -priorities[index], index))
     plan = BackfillPlan(_with_limits(state, settings), lengths)
     removed: dict[int, str] = {}
-    bounds = _Bounds(state, settings)
+    bounds = BoundsInUse(plan.state, settings)
     tested = 0
     for index in order:
         if tested >= settings.max_tested:
             break
-        groups = _groups(state, settings, index)
-        if bound := bounds.broken(index):
+        groups, bound = bounds.within(index, _groups(state, settings, index))
+        if bound:
             plan.reasons[index] = bound
             continue
         if plan.start(index, groups):
-            bounds.add(index)
+            bounds.add(index, int(plan.types[index]))
             continue
         if settings.preempt != "none" and _preempts(plan, settings, index, groups, removed) and plan.start(index, groups):
-            bounds.add(index)
+            bounds.add(index, int(plan.types[index]))
             continue
         tested += 1
         where = f", tier {tiers[index]}" if settings.preempt == "partition_prio" or len(set(tiers)) > 1 else ""
-        share = f", fair share {factors.get(_user(state.jobs[index]), 1.0):.3g} of 1" if factors else ""
+        share = f", fair share {factors.get(user_of(state.jobs[index]), 1.0):.3g} of 1" if factors else ""
         ahead = "jobs before it in priority keep devices" if plan.waits else "it is first in priority, and waits for devices"
         plan.reasons[index] = f"{ahead}: its priority was {priorities[index]:,.0f}{share}{where}"
         start_s = plan.earliest(index, groups)[0]
         if not settings.backfill:
             plan.close(index, groups)
+        elif not _qos(settings, state.jobs[index]).reserves:
+            plan.waits = True
         elif start_s <= state.time_s + settings.window_s or start_s == math.inf:
             plan.reserve(index, groups)
     decision = plan.decision(order)
     held: Counter[User] = Counter()
     for job, devices in zip(state.jobs, decision.devices.tolist(), strict=True):
-        held[_user(job)] += devices * job.share
+        held[user_of(job)] += devices * job.share
     usage.hold(held)
     holds_until_s = math.inf if not (decision.devices == 0).any() else -math.inf
     return replace(decision, memory=usage.to_json(), holds_until_s=holds_until_s, removed=removed)
@@ -93,7 +95,7 @@ def priority_of(state: State, settings: SlurmSettings, factors: dict[User, float
     most = max((stated.priority for stated in settings.partitions.values()), default=1.0)
     quality = [_qos(settings, job).priority for job in state.jobs]
     best = max((stated.priority for stated in settings.qos.values()), default=0.0)
-    fair = [factors.get(_user(job), 1.0) for job in state.jobs]
+    fair = [factors.get(user_of(job), 1.0) for job in state.jobs]
     return np.asarray(
         added
         + settings.weight_age * age
@@ -104,19 +106,15 @@ def priority_of(state: State, settings: SlurmSettings, factors: dict[User, float
     )
 
 
-def _user(job: Job) -> User:
-    return job.virtual_cluster or "default", job.owner or "default"
-
-
 def _partition(settings: SlurmSettings, job: Job) -> SlurmPartition:
     return settings.partitions.get(job.queue) or _DEFAULT_PARTITION
 
 
 def _qos(settings: SlurmSettings, job: Job) -> Qos:
-    return settings.qos.get(job.qos) or settings.qos.get("normal") or _DEFAULT_QOS
+    return settings.quality(job.qos)
 
 
-_DEFAULT_PARTITION, _DEFAULT_QOS = SlurmPartition(), Qos()
+_DEFAULT_PARTITION = SlurmPartition()
 
 
 def _groups(state: State, settings: SlurmSettings, index: int) -> list[int]:
@@ -126,61 +124,20 @@ def _groups(state: State, settings: SlurmSettings, index: int) -> list[int]:
 
 
 def _with_limits(state: State, settings: SlurmSettings) -> State:
-    """Return the state with the default limits of partitions."""
-    if not any(stated.default_limit_s for stated in settings.partitions.values()):
+    """Return the state with time limits for jobs that state none: the default of the partition, or the longest legal one."""
+    legal = any(each.default_limit_s or each.max_limit_s for each in settings.partitions.values())
+    if not legal and not settings.is_bounded:
         return state
-    limits = [_partition(settings, job).default_limit_s for job in state.jobs]
-    jobs = [
-        replace(job, limit_s=limit_s) if limit_s and not job.limit_s else job
-        for job, limit_s in zip(state.jobs, limits, strict=True)
-    ]
+    jobs = [replace(job, limit_s=limit_s) if (limit_s := _limit_s(settings, job)) else job for job in state.jobs]
     return replace(state, jobs=jobs)
 
 
-class _Bounds:
-    """Devices in use by account, quality of service and user, against their bounds."""
-
-    def __init__(self, state: State, settings: SlurmSettings) -> None:
-        self._state, self._settings = state, settings
-        self._used: Counter[tuple[str, ...]] = Counter()
-        self._any = (
-            any(account.max_devices for account in settings.accounts.values())
-            or any(partition.max_devices for partition in settings.partitions.values())
-            or any(qos.max_devices or qos.max_devices_per_user for qos in settings.qos.values())
-        )
-        for index in np.flatnonzero(state.devices).tolist() if self._any else ():
-            self.add(index)
-
-    def _bounds(self, index: int) -> dict[tuple[str, ...], int]:
-        job, settings = self._state.jobs[index], self._settings
-        account, user = _user(job)
-        bounds: dict[tuple[str, ...], int] = {}
-        for name in settings.ancestors(account):
-            if name in settings.accounts and (most := settings.accounts[name].max_devices):
-                bounds["account", name] = most
-        if most := _partition(settings, job).max_devices:
-            bounds["partition", job.queue] = most
-        qos = _qos(settings, job)
-        if qos.max_devices:
-            bounds["qos", job.qos] = qos.max_devices
-        if qos.max_devices_per_user:
-            bounds["qos", job.qos, user] = qos.max_devices_per_user
-        return bounds
-
-    def add(self, index: int) -> None:
-        """Count a job that runs or starts."""
-        if self._any:
-            for name in self._bounds(index):
-                self._used[name] += int(self._state.requested[index])
-
-    def broken(self, index: int) -> str:
-        """Return the bound that a job would break if it started; empty: none."""
-        asked = int(self._state.requested[index])
-        for name, most in self._bounds(index).items() if self._any else ():
-            if (used := self._used[name]) + asked > most:
-                of = f"{name[0]} {shorten(name[1] or 'normal', 40)}" + (f" and user {shorten(name[2], 40)}" if name[2:] else "")
-                return f"{of} may hold {most:,} devices: {used:,} were held, and it asks for {asked:,}"
-        return ""
+def _limit_s(settings: SlurmSettings, job: Job) -> float:
+    """Return the time limit that a job gets; 0: it has one, or none applies."""
+    if job.limit_s:
+        return 0.0
+    most = (_partition(settings, job).default_limit_s, settings.bounds(*user_of(job), job.queue, job.qos).most_s)
+    return min((limit_s for limit_s in most if limit_s), default=0.0)
 
 
 def _preempts(plan: BackfillPlan, settings: SlurmSettings, index: int, groups: list[int], removed: dict[int, str]) -> bool:

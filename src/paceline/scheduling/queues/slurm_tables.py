@@ -1,0 +1,245 @@
+"""Accounts, qualities of service and past usage from the tables that ``sacctmgr -P`` and ``sshare -P`` print.
+
+Slurm 25.05, sacctmgr(1) and sshare(1), names of the columns. Limits on devices, jobs and time limits are read. Others, such as
+those on processors, are returned as ignored: the simulation counts devices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.scheduling.queues.slurm_limits import DeviceLimits, Limits
+from paceline.scheduling.queues.slurm_settings import Account, Qos
+
+Row = dict[str, str]
+_ROOT = "root"
+_DEVICES = re.compile(r"gres/gpu(?::([^=,]+))?")
+_HEADERS = ("Cluster", "Account", "Name", "User")
+_DEVICE_LIMITS: Mapping[str, str] = {
+    "grptres": "max_devices",
+    "maxtres": "max_devices_per_job",
+    "maxtresperjob": "max_devices_per_job",
+    "maxtrespj": "max_devices_per_job",
+    "maxtrespu": "max_devices_per_user",
+    "maxtresperuser": "max_devices_per_user",
+    "maxtrespa": "max_devices_per_account",
+    "maxtresperaccount": "max_devices_per_account",
+}
+_JOB_LIMITS: Mapping[str, str] = {
+    "grpjobs": "max_jobs",
+    "maxjobs": "max_jobs_per_user",
+    "maxjobspu": "max_jobs_per_user",
+    "maxjobsperuser": "max_jobs_per_user",
+    "maxjobspa": "max_jobs_per_account",
+    "maxjobsperaccount": "max_jobs_per_account",
+}
+_TIME_LIMITS = ("maxwall", "maxwalldurationperjob", "maxwallpj")
+"""Fields by the column's name in lower case."""
+_NEUTRAL = ("", "-1", "0", "00:00:00", "NONE", "1", "1.000000", "0.000000", "cluster", "normal")
+"""Values that change nothing in a column that is not a limit."""
+_OTHER = re.compile(r"(?:grp|max|min)\w+|gracetime|preemptexempttime|preemptmode|usagefactor|usagethres|limitfactor|defqos")
+"""Columns of limits and rules that are not simulated."""
+_FLAGS: Mapping[str, tuple[str, bool]] = {
+    "overpartqos": ("over_partition", True),
+    "partitiontimelimit": ("over_partition_time", True),
+    "noreserve": ("reserves", False),
+}
+_HARMLESS_FLAGS = ("", "denyonlimit", "partitionmaxnodes", "partitionminnodes", "usagefactorsafe")
+"""Flags that say what happens at submission, or concern limits that are ignored anyway."""
+
+
+@dataclass
+class Ignored:
+    """Limits that are not simulated, with their holders."""
+
+    holders: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, what: str, holder: str) -> None:
+        """Note a limit of a holder."""
+        names = self.holders.setdefault(what, [])
+        if holder not in names:
+            names.append(holder)
+
+    def texts(self) -> tuple[str, ...]:
+        """Return each limit with the first of its holders, in words."""
+        return tuple(f"{what} of {_some(names)}" if names[0] else what for what, names in self.holders.items())
+
+
+FEW = 3
+"""Most holders in a remark."""
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
+    return ", ".join(names[:FEW]) + more
+
+
+def tables(text: str) -> Iterator[list[Row]]:
+    """Yield the tables that ``-P`` printed, as rows by column."""
+    header: list[str] = []
+    rows: list[Row] = []
+    for line in [*text.splitlines(), ""]:
+        cells = line.split("|")
+        if len(cells) < 3:
+            if rows:
+                yield rows
+            header, rows = [], []
+        elif not header or cells[0].strip() in _HEADERS:
+            if rows:
+                yield rows
+            header, rows = [cell.strip() for cell in cells], []
+        else:
+            rows.append(dict(zip(header, cells, strict=False)))
+
+
+def associations(every: Sequence[list[Row]], ignored: Ignored) -> tuple[dict[str, Account], Limits]:
+    """Return the accounts with the limits of their users, and the limits of the root."""
+    accounts: dict[str, Account] = {}
+    root, no_parents, indented = Limits(), False, False
+    shared = [rows for rows in every if rows and "Account" in rows[0] and not {"RawUsage", "RawShares"} & set(rows[0])]
+    for rows in shared or [rows for rows in every if rows and "RawShares" in rows[0]]:
+        parents = _parents(rows)
+        stated = {"ParentName", "Par Name"} & set(rows[0])
+        indented = indented or any(parents)
+        no_parents = no_parents or not stated
+        for row, above in zip(rows, parents, strict=True):
+            name, user = row["Account"].strip(), row.get("User", "").strip()
+            holder = f"user {user} of account {name}" if user else f"account {name}"
+            limits = _limits(row, holder, ignored)
+            if name == _ROOT:
+                root = Limits(**limits) if limits and not user else root
+                continue
+            known, shares = accounts.get(name, Account()), _shares(row, holder, ignored)
+            if user:
+                partition = row.get("Partition", "").strip()
+                key = f"{user}/{partition}" if partition else user
+                people = known.users if shares is None else {**known.users, user: shares}
+                each = {**known.user_limits, key: Limits(**limits)} if limits or partition else known.user_limits
+                known = replace(known, users=people, user_limits=each)
+            else:
+                parent = row.get("ParentName", row.get("Par Name", "")).strip() or above
+                known = replace(known, shares=known.shares if shares is None else shares, **limits)
+                known = replace(known, parent="" if parent == _ROOT else parent)
+            accounts[name] = known
+    if no_parents and not indented and len(accounts) > 1:
+        ignored.add("parents of accounts, which the text does not state (print sacctmgr show assoc tree -P)", "")
+    return accounts, root
+
+
+def _parents(rows: Sequence[Row]) -> list[str]:
+    """Return the account above each row by the blanks before its name, with which ``tree`` and ``sshare`` show the level."""
+    above: list[tuple[int, str]] = []
+    found = []
+    for row in rows:
+        name = row["Account"]
+        depth = len(name) - len(name.lstrip())
+        if not row.get("User", "").strip():
+            above = [each for each in above if each[0] < depth]
+            found.append(above[-1][1] if above else "")
+            above.append((depth, name.strip()))
+        else:
+            found.append("")
+    return found
+
+
+def _shares(row: Row, holder: str, ignored: Ignored) -> float | None:
+    """Return the shares of a row; None if it states none."""
+    share = row.get("Share", row.get("Fairshare", row.get("RawShares", ""))).strip()
+    if share.casefold() == "parent":
+        ignored.add("Fairshare=parent", holder)
+    return float(share) if share.isdecimal() else None if "Share" not in row else 1.0
+
+
+def qualities(every: Sequence[list[Row]], ignored: Ignored) -> dict[str, Qos]:
+    """Return the qualities of service."""
+    found = {}
+    for row in (row for rows in every for row in rows if "Name" in row and "Priority" in row):
+        name = row["Name"].strip()
+        values = _limits(row, f"QOS {name}", ignored)
+        for flag in row.get("Flags", "").split(","):
+            if known := _FLAGS.get(flag.strip().casefold()):
+                values[known[0]] = known[1]
+            elif flag.strip().casefold() not in _HARMLESS_FLAGS:
+                ignored.add(f"Flags={flag.strip()}", f"QOS {name}")
+        preempts = tuple(name for name in row.get("Preempt", "").strip().split(",") if name)
+        found[name] = Qos(priority=float(row.get("Priority") or 0), preempts=preempts, **values)
+    return found
+
+
+def _limits(row: Row, holder: str, ignored: Ignored) -> dict[str, Any]:
+    """Return the fields of limits that a row states, and note those that are not simulated."""
+    values: dict[str, Any] = {}
+    types: dict[str, dict[str, int]] = {}
+    for column, cell in row.items():
+        key, text = column.replace(" ", "").casefold(), cell.strip()
+        if key in _DEVICE_LIMITS:
+            for name, most in _amounts(text):
+                match = _DEVICES.fullmatch(name)
+                if match is None:
+                    ignored.add(f"{column} {name}", holder)
+                elif match[1]:
+                    types.setdefault(match[1], {})[_DEVICE_LIMITS[key]] = _count(most, column, holder)
+                else:
+                    values[_DEVICE_LIMITS[key]] = _count(most, column, holder)
+        elif key in _JOB_LIMITS:
+            if text and text != "-1":
+                values[_JOB_LIMITS[key]] = _count(text, column, holder)
+        elif key in _TIME_LIMITS:
+            values |= {"max_limit_s": seconds} if (seconds := slurm_seconds(text)) else {}
+        elif _OTHER.fullmatch(key) and text not in (("", "-1") if key.startswith(("grp", "max", "min")) else _NEUTRAL):
+            ignored.add(column, holder)
+    if types:
+        values["of_type"] = {kind: DeviceLimits(**most) for kind, most in types.items()}
+    return values
+
+
+def _amounts(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the resources of a list such as ``cpu=8,gres/gpu=2``, without those that are cleared."""
+    for part in filter(None, text.split(",")):
+        name, _, most = part.partition("=")
+        if most.strip() != "-1":
+            yield name.strip(), most.strip()
+
+
+def _count(text: str, column: str, holder: str) -> int:
+    if not text.isdecimal():
+        raise UserError(f"{column} of {holder} is {text!r}", "give the whole number that sacctmgr prints")
+    return int(text)
+
+
+def usage(every: Sequence[list[Row]]) -> dict[tuple[str, str], float]:
+    """Return the raw usage of users that ``sshare`` printed."""
+    return {
+        (row["Account"].strip(), row["User"].strip()): float(row["RawUsage"])
+        for rows in every
+        for row in rows
+        if row.get("RawUsage", "").strip().isdecimal() and row.get("User", "").strip()
+    }
+
+
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+_NEVER = ("UNLIMITED", "INFINITE", "NONE", "")
+
+
+def slurm_seconds(text: str) -> float:
+    """Parse a time of Slurm to seconds: ``minutes``, ``hours:minutes:seconds``, ``days-hours`` or longer. No bound: 0.
+
+    Raises:
+        UserError: another text.
+    """
+    if text.strip().upper() in _NEVER:
+        return 0.0
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise UserError(f"{text!r} is no time of Slurm", "write it as 7-00:00:00 or 90")
+    days, *rest = match.groups()
+    first, second, third = (int(part or 0) for part in rest)
+    if days is not None:
+        return int(days) * 86400.0 + first * 3600.0 + second * 60.0 + third
+    if rest[2] is not None:
+        return first * 3600.0 + second * 60.0 + third
+    return first * 60.0 + second

@@ -1,0 +1,120 @@
+"""Starts under limits as sacctmgr prints them, computed by hand from Slurm's resource_limits.html and sacctmgr(1)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.policies.backfill.slurm import slurm
+from paceline.scheduling.policies.backfill.slurm_bounds import user_of
+from paceline.scheduling.queues.slurm_config import parse_slurm
+from scheduling_toys import rigid, simulated
+
+ASSOC = "Account|User|Partition|Share|ParentName|GrpJobs|GrpTRES|MaxJobs|MaxTRES|MaxWall\n"
+QOS = "Name|Priority|Flags|GrpTRES|GrpJobs|MaxTRES|MaxWall|MaxTRESPU|MaxJobsPU|MaxTRESPA|MaxJobsPA\n"
+GPU_PARTITION = "PartitionName=gpu MaxTime=UNLIMITED QoS=part\n"
+NEVER = "the policy never starts job {}; .*{}"
+
+
+def job(name: str, devices: int = 2, user: str = "ann", account: str = "lab", **also: object) -> Job:
+    return rigid(name, 100.0, devices, owner=user, virtual_cluster=account, **also)  # type: ignore[arg-type]
+
+
+TWO = [job("a"), job("b")]
+OTHERS = [job("a"), job("b", user="bob"), job("c", account="sub"), job("d", account="sub", user="bob")]
+HIGH = [job("a", qos="high"), job("b", qos="high"), job("c", qos="high", user="bob"), job("d", qos="high", account="sub")]
+IN_GPU = [job("a", queue="gpu", qos="high"), job("b", queue="gpu", qos="high"), job("c", qos="high"), job("d", qos="high")]
+CASES: dict[str, tuple[str, list[Job], list[float] | str]] = {
+    "a user's GrpTRES": (f"{ASSOC}lab||||root|||||\nlab|ann||1|||gres/gpu=3|||", OTHERS[:3], [0, 0, 0]),
+    "a user's GrpTRES binds that user": (f"{ASSOC}lab||||root|||||\nlab|ann||1|||gres/gpu=3|||", TWO, [0, 100]),
+    "a user's GrpJobs": (f"{ASSOC}lab|ann||1||1|||||", TWO, [0, 100]),
+    "MaxJobs of a user": (f"{ASSOC}lab|ann||1||||1||", TWO, [0, 100]),
+    "MaxJobs of an account is for each of its users": (
+        f"{ASSOC}lab|||1|root|||1||",
+        [*TWO, job("c", user="bob")],
+        [0, 100, 0],
+    ),
+    "a user's MaxJobs comes before the account's": (f"{ASSOC}lab|||1|root|||1||\nlab|ann||1||||2||", TWO, [0, 0]),
+    "MaxJobs of a parent is handed down": (
+        f"{ASSOC}top|||1|root|||1||\nlab|||1|top|||||",
+        [*TWO, job("c", user="bob")],
+        [0, 100, 0],
+    ),
+    "GrpJobs of a parent counts its children": (f"{ASSOC}lab|||1|root|3||||\nsub|||1|lab|||||", OTHERS, [0, 0, 0, 100]),
+    "GrpTRES of a parent counts its children": (
+        f"{ASSOC}lab|||1|root||gres/gpu=5|||\nsub|||1|lab|||||",
+        OTHERS,
+        [0, 0, 100, 100],
+    ),
+    "the lowest of both binds": (
+        f"{ASSOC}lab|||1|root||gres/gpu=6|||\nsub|||1|lab||gres/gpu=2|||",
+        OTHERS,
+        [0, 0, 0, 100],
+    ),
+    "GrpTRES of the root": (f"{ASSOC}root|||1|||gres/gpu=4|||\nlab|||1|root|||||", OTHERS, [0, 0, 100, 100]),
+    "an association of a partition": (
+        f"{ASSOC}lab|ann|gpu|1||||1||\nlab|ann||1||||||",
+        [job("a", queue="gpu"), job("b", queue="gpu"), job("c"), job("d")],
+        [0, 100, 0, 0],
+    ),
+    "MaxTRES of a job": (
+        f"{ASSOC}lab|||1|root||||gres/gpu=2|",
+        [job("a"), job("b", 3)],
+        NEVER.format("b", "asks for 3 devices, and a job of account lab may hold 2"),
+    ),
+    "MaxWall": (
+        f"{ASSOC}lab|||1|root|||||01:00:00",
+        [job("a", limit_s=3600.0), job("b", limit_s=3601.0)],
+        NEVER.format("b", "longer than the 60 min"),
+    ),
+    "a bound of 0": (f"{ASSOC}lab|||1|root|0||||", TWO, "the policy never starts 2.*account lab may run 0 jobs"),
+    "one type of GPU": (f"{ASSOC}lab|||1|root||gres/gpu:t4=2|||", TWO, [0, 100]),
+    "another type of GPU": (f"{ASSOC}lab|||1|root||gres/gpu:a100=2|||", TWO, [0, 0]),
+    "MaxTRESPU of a QOS": (f"{QOS}high|1||||||gres/gpu=2|||", HIGH, [0, 100, 0, 200]),
+    "MaxJobsPU of a QOS": (f"{QOS}high|1|||||||1||", HIGH, [0, 100, 0, 200]),
+    "MaxTRESPA of a QOS": (f"{QOS}high|1||||||||gres/gpu=4|", HIGH, [0, 0, 100, 0]),
+    "MaxJobsPA of a QOS": (f"{QOS}high|1|||||||||1", HIGH, [0, 100, 200, 0]),
+    "GrpJobs of a QOS": (f"{QOS}high|1|||3||||||", HIGH, [0, 0, 0, 100]),
+    "a QOS comes before an account": (
+        f"{ASSOC}lab|||1|root|1||||\n\n{QOS}high|1|||3||||||",
+        HIGH[:3],
+        [0, 0, 0],
+    ),
+    "of a partition's QOS": (f"{GPU_PARTITION}\n{QOS}part|1|||1||||||\nhigh|1|||||||||", IN_GPU, [0, 100, 0, 0]),
+    "it comes before the job's": (f"{GPU_PARTITION}\n{QOS}part|1|||2||||||\nhigh|1|||1||||||", IN_GPU, [0, 0, 100, 200]),
+    "unless the job's is over it": (
+        f"{GPU_PARTITION}\n{QOS}part|1|||2||||||\nhigh|1|OverPartQOS||1||||||",
+        IN_GPU,
+        [0, 100, 200, 300],
+    ),
+    "MaxTime of a partition": (
+        "PartitionName=gpu MaxTime=60",
+        [job("a", queue="gpu", limit_s=7200.0), job("b")],
+        NEVER.format("a", "that partition gpu allows"),
+    ),
+    "but for a QOS with PartitionTimeLimit": (
+        f"PartitionName=gpu MaxTime=60\n\n{QOS}high|1|PartitionTimeLimit||||||||",
+        [job("a", queue="gpu", limit_s=7200.0, qos="high")],
+        [0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_limits_decide(name: str) -> None:
+    text, jobs, expected = CASES[name]
+    policy = partial(slurm, settings=parse_slurm(text))
+    if isinstance(expected, str):
+        with pytest.raises(UserError, match=expected):
+            simulated(jobs, policy, Fleet.named("1x8xT4"))
+        return
+    schedule = simulated(jobs, policy, Fleet.named("1x8xT4"))
+    assert [outcome.start_s for outcome in schedule.outcomes] == expected
+
+
+def test_the_user_of_a_job() -> None:
+    assert user_of(rigid("j", 1.0)) == ("default", "default")

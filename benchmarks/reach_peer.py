@@ -24,7 +24,7 @@ import torch
 from reach_networks import NETWORKS
 from torch import Tensor, nn
 
-from paceline.errors import shorten
+from paceline.errors import UserError, shorten
 from paceline.slimming.structures.eval_mode import eval_mode
 from paceline.slimming.structures.shrink import differs, tensors_in
 
@@ -66,6 +66,8 @@ def measure(name: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
     try:
         with eval_mode(whole), eval_mode(small):
             apart = differs(masked_like(whole, small), small, given)
+    except UserError as error:  # it removed a part of the output
+        return row | {"result": "differs", "why": shorten(error.message, 120)}
     except Exception as error:  # weights that cannot be compared
         return row | {"result": "runs", "why": _words(error)}
     return row | {"result": "same" if apart <= EQUAL else "differs", "parity": f"{apart:.1g}"}
@@ -106,6 +108,8 @@ def _double(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[nn.Module, tuple
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.dtype == torch.float64:  # values of single precision repeat
             tensor *= 1 + 1e-9 * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype)
+            if tensor.dim() > 1:  # the zeros of a padding token's row
+                tensor += 1e-6 * (tensor == 0) * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype)
         if tensor.is_floating_point() and tensor.numel() > 1 and bool(((tensor - tensor.flatten()[0]).abs() < 1e-6).all()):
             noise = 0.1 * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype)
             tensor += noise if name.endswith("running_var") else noise - 0.05

@@ -5,7 +5,7 @@
 RESULTS is benchmarks/results. The faults are those of tests/peer_ranks.py: three peers on one machine that exchange
 ``--compression`` every second step. A row is a fault.
 ``slowest_s`` is from the first peer's end, which is the fault if it is killed, to the last one's. A peer without a sign of life
-for 1 s is lost here. ``failed`` counts runs in which anything was not as it should be.
+for 3 s is lost here. ``failed`` counts runs in which anything was not as it should be.
 """
 
 from __future__ import annotations

@@ -209,8 +209,12 @@ def _wait_for_all(children: dict[int, int], folder: Path) -> int:
             ends[children[child]] = os.waitstatus_to_exitcode(status), time.monotonic()
             stopped.discard(child)
         if len(ends) + len(stopped) == len(children):
-            for other in stopped:
-                os.kill(other, signal.SIGKILL)
+            for other in list(stopped):
+                continued, status = os.waitpid(other, os.WNOHANG | os.WCONTINUED)
+                if continued and os.WIFCONTINUED(status):
+                    stopped.discard(other)
+                else:
+                    os.kill(other, signal.SIGKILL)
     (folder / "ends.json").write_text(json.dumps([ends[rank] for rank in range(len(children))]))
     return 0
 

@@ -39,7 +39,7 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     if errors:
         raise errors[0]
     return results
@@ -47,14 +47,14 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def settings(run: str, **more: Any) -> paceline.Peers:
     """Peers of a run in the store of the launch."""
-    return paceline.Peers(dist.distributed_c10d._get_default_store(), run=run, patience_s=5.0, **more)
+    return paceline.Peers(dist.distributed_c10d._get_default_store(), run=run, patience_s=60.0, **more)
 
 
 def attached(run: str, peers: int, compression: str = "dense", **local: Any) -> tuple[Any, Any, PeerSync]:
     """A peer's network, optimizer and exchange."""
     model = oracle.network()
     sync = paceline.attach_local(
-        model, GradientExchange(compression), sync_every=EVERY, peers=settings(run, min_peers=peers), timeout_s=20, **local
+        model, GradientExchange(compression), sync_every=EVERY, peers=settings(run, min_peers=peers), timeout_s=60, **local
     )
     return model, oracle.optimizer("sgd", model), sync
 
@@ -109,7 +109,7 @@ def sums() -> list[Any]:
     """Sums over a group of two peers whose ranks in their own worlds are equal, and the ranks in it."""
 
     def one(number: int) -> Any:
-        group = PeerGroup(connect(settings("sums"), 5), "pair", (7, 9), number, 20)
+        group = PeerGroup(connect(settings("sums"), 60), "pair", (7, 9), number, 60)
         values = torch.full((3,), float(number))
         dist.all_reduce(values, group=group.group)
         return values.tolist(), dist.get_rank(group.group), dist.get_world_size(group.group)
@@ -127,9 +127,9 @@ def fetched() -> dict[str, Any]:
         for part in first.shared.parts():
             part.uniform_()
     first.shared.outer_step, first.shared.counted = 5, 1
-    giver, taker = (PeerStore(settings("fetch"), 5) for _ in range(2))
-    serve(giver, first.shared, 20)
-    second.shared.adopt(fetch(taker, giver.number, second.shared, 20))
+    giver, taker = (PeerStore(settings("fetch"), 60) for _ in range(2))
+    serve(giver, first.shared, 60)
+    second.shared.adopt(fetch(taker, giver.number, second.shared, 60))
     header = [second.shared.outer_step, second.shared.counted]
     return {"equal": first.shared.digest() == second.shared.digest(), "header": header}
 

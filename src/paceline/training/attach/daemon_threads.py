@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from paceline.training.attach.waiting import slices
+
 PATIENCE_S = 2.0
 """How long the interpreter's end waits for one that does not stop."""
 
@@ -39,4 +41,7 @@ def _end_all() -> None:
     for stop in _started.values():
         stop()
     for thread in _started:
-        thread.join(PATIENCE_S)
+        for seconds in slices(PATIENCE_S):
+            thread.join(seconds)
+            if not thread.is_alive():
+                break

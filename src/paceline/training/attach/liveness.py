@@ -18,10 +18,12 @@ import torch.distributed as dist
 
 from paceline.errors import LostRank, UserError
 from paceline.training.attach import daemon_threads as daemons
+from paceline.training.attach.waiting import slices
 from paceline.training.exchanges.wires.collectives import WireError
 
 BEAT_S = 1.0
 PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost
+SURE = 2  # beats that only a living rank sends
 SETTLE_S = 0.2  # for a beat that was on its way when its rank ended
 LINGER_S = 3.0  # how long rank 0 waits for the others to hear of it
 ANSWER_S = 4.0  # the store's answers take no longer, else there is no way to it
@@ -80,10 +82,11 @@ class Roll:
         # On a thread: over a link that is cut the store's operations wait for minutes.
         answer: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=lambda: answer.put(self._still()), name="paceline-verdict", daemon=True).start()
-        try:
-            lost = answer.get(timeout=SETTLE_S + 2 * PATIENCE_S + ANSWER_S)
-        except queue.Empty:
-            lost = None
+        lost = None
+        for seconds in slices(SETTLE_S + 2 * PATIENCE_S + ANSWER_S):
+            with suppress(queue.Empty):
+                lost = answer.get(timeout=seconds)
+                break
         if lost is None:
             return LostRank(f"the store on rank 0 does not answer: this rank's link is cut or rank 0 is lost ({why})")
         if not lost:
@@ -99,9 +102,10 @@ class Roll:
             time.sleep(SETTLE_S)
             beats = self._beats_within_patience([rank for rank in self._ranks if rank != self._rank])
             # A single one may be a dead rank's: over a link that is back, its host sends again what was on its way.
-            if doubtful := [rank for rank, count in beats.items() if count == 1]:
-                beats |= self._beats_within_patience(doubtful)
-            lost = ", ".join(str(rank) for rank, count in beats.items() if not count)
+            silent = [rank for rank, count in beats.items() if count < SURE]
+            if len(silent) > 1 or any(beats[rank] for rank in silent):  # one may be alive, and slow
+                beats |= {rank: beats[rank] + count for rank, count in self._beats_within_patience(silent).items()}
+            lost = ", ".join(str(rank) for rank, count in beats.items() if count < SURE)
             self._store.set("lost/ranks", lost)
             self._store.add("lost/told", 1)
             return self._shared_verdict(lost)
@@ -110,16 +114,18 @@ class Roll:
 
     def _beats_within_patience(self, ranks: list[int]) -> dict[int, int]:
         before = [self._store.add(f"beat/{rank}", 0) for rank in ranks]
-        time.sleep(PATIENCE_S)
+        for seconds in slices(PATIENCE_S):
+            time.sleep(seconds)
         return {rank: self._store.add(f"beat/{rank}", 0) - count for rank, count in zip(ranks, before, strict=True)}
 
     def _shared_verdict(self, lost: str) -> str:
         """Return the verdict after all ranks have it, because rank 0 may host the store and end after this."""
         self._store.add("lost/heard", 1)
         alive = len(self._ranks) - len(lost.split(", ") if lost else ())
-        until = time.monotonic() + LINGER_S
-        while dist.get_rank() == 0 and self._store.add("lost/heard", 0) < alive and time.monotonic() < until:
-            time.sleep(0.05)
+        for seconds in slices(LINGER_S if dist.get_rank() == 0 else 0.0):
+            if self._store.add("lost/heard", 0) >= alive:
+                break
+            time.sleep(seconds)
         return lost
 
 

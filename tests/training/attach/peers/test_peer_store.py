@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
 
 from paceline.errors import LostRank, UserError
+from paceline.training.attach.peers import peer_store
 from paceline.training.attach.peers.__main__ import main
 from paceline.training.attach.peers.peer_store import PeerStore, _Shared, connect, host_store
 from paceline.training.attach.peers.peers import Peers
@@ -15,7 +16,7 @@ from paceline.training.attach.peers.peers import Peers
 
 def test_a_peer_lives_until_its_heartbeat_stops_and_is_expected_until_it_leaves() -> None:
     peers = Peers(host_store("127.0.0.1:0"), patience_s=3.0)
-    one, other, third = (PeerStore(peers, 5) for _ in range(3))
+    one, other, third = (PeerStore(peers, 60) for _ in range(3))
     for peer in (one, other):
         peer.activate()
     assert one.expected() == {one.number, other.number}  # the third has no weights yet
@@ -28,7 +29,7 @@ def test_a_peer_lives_until_its_heartbeat_stops_and_is_expected_until_it_leaves(
 
 
 def test_the_first_to_set_a_key_decides_and_lines_add_up() -> None:
-    peer = PeerStore(Peers(host_store("127.0.0.1:0"), name="site-a"), 5)
+    peer = PeerStore(Peers(host_store("127.0.0.1:0"), name="site-a"), 60)
     assert [peer.first("key", "a"), peer.first("key", "b"), peer.value("none")] == ["a", "a", ""]
     peer.note("lines", "1")
     peer.note("lines", "2")
@@ -44,16 +45,24 @@ def test_without_a_store_the_next_step_is_said(capsys: pytest.CaptureFixture[str
 
 
 def test_an_error_of_the_store_says_to_start_it_again() -> None:
-    peer = PeerStore(Peers(host_store("127.0.0.1:0")), 5)
+    peer = PeerStore(Peers(host_store("127.0.0.1:0")), 60)
     peer._shared.failed = dist.DistNetworkError("reset")
     with pytest.raises(LostRank, match="Start it again, and all peers with their saved states"):
         peer.check()
 
 
-def test_time_in_which_a_suspended_peer_did_not_look_does_not_count() -> None:
-    shared = _Shared(patience_s=0.01)
-    shared.saw({1: 5})
-    time.sleep(0.02)
+def test_time_in_which_a_suspended_peer_did_not_look_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(peer_store, "time", SimpleNamespace(monotonic=lambda: now))
+    shared = _Shared(patience_s=10.0)
+    shared.saw({1: 5, 2: 5})
+    now += 3600.0
     assert shared.lives(1)
-    shared.saw({1: 5})
-    assert not shared.lives(1)
+    shared.saw({1: 5, 2: 5})  # before the others, suspended too, could beat
+    assert shared.lives(1)
+    looks = 0
+    while shared.lives(1):
+        now += 1.0
+        looks += 1
+        shared.saw({1: 5, 2: 5 + looks})
+    assert shared.lives(2) and now - 3600 <= 10

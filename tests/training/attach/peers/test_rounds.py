@@ -21,7 +21,7 @@ def store() -> Any:
 
 @pytest.fixture
 def peers(store: Any, request: pytest.FixtureRequest) -> Iterator[list[PeerStore]]:
-    made = [PeerStore(Peers(store, run=request.node.name, patience_s=60), 5) for _ in range(3)]
+    made = [PeerStore(Peers(store, run=request.node.name, patience_s=60), 60) for _ in range(3)]
     for one in made:
         one.activate()
     yield made
@@ -29,7 +29,7 @@ def peers(store: Any, request: pytest.FixtureRequest) -> Iterator[list[PeerStore
         one.leave()
 
 
-def rounds(peer: PeerStore, deadline_s: float | None = None, min_peers: int = 1, timeout_s: float = 5.0) -> Rounds:
+def rounds(peer: PeerStore, deadline_s: float | None = None, min_peers: int = 1, timeout_s: float = 60.0) -> Rounds:
     return Rounds(peer, min_peers, deadline_s, timeout_s)
 
 
@@ -47,7 +47,7 @@ def test_all_peers_are_members_and_each_decides_the_same(peers: list[PeerStore])
 
 
 def test_a_late_peer_is_left_out_and_learns_of_it(peers: list[PeerStore]) -> None:
-    found = at_once([lambda p=p: rounds(p, 0.05).gather(1, True, ("", ())) for p in peers[:2]])
+    found = at_once([lambda p=p: rounds(p, 0.05, min_peers=2).gather(1, True, ("", ())) for p in peers[:2]])
     assert found[0].members == (peers[0].number, peers[1].number)
     assert found[0].peers == 3
     assert rounds(peers[2], 0.05).gather(1, True, ("", ())) == found[0]
@@ -81,14 +81,14 @@ def test_fewer_than_min_peers_wait_and_then_fail(peers: list[PeerStore]) -> None
 def test_one_that_fetched_without_a_change_to_give_is_not_waited_for(peers: list[PeerStore]) -> None:
     rounds(peers[2]).announce(1)
     rounds(peers[2]).withdraw(1)
-    found = rounds(peers[0], 0.0, timeout_s=60).gather(1, True, ("", ()))
+    found = rounds(peers[0], 0.0).gather(1, True, ("", ()))
     assert found.members == (peers[0].number,)
 
 
 def test_one_that_fetched_and_left_is_not_waited_for(peers: list[PeerStore]) -> None:
     rounds(peers[2]).announce(1)
     peers[2].leave()
-    found = rounds(peers[0], 0.0, timeout_s=60).gather(1, True, ("", ()))
+    found = rounds(peers[0], 0.0).gather(1, True, ("", ()))
     assert found.members == (peers[0].number,)
 
 
@@ -97,7 +97,7 @@ def test_one_that_fetches_is_waited_for_even_past_the_deadline(peers: list[PeerS
     rounds(second).announce(1)
 
     def fetched() -> Attempt:
-        second.wait_until(lambda: second.lines("round/1/0/came"), 10)
+        second.wait_until(lambda: second.lines("round/1/0/came"), 60)
         return rounds(second, 0.0).gather(1, True, ("", ()))
 
     both = at_once([lambda: rounds(first, 0.0).gather(1, True, ("", ())), fetched])

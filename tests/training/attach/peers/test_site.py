@@ -25,7 +25,7 @@ def two_sites(rank: int, workers: int) -> list[list[Any]]:
     site = groups[rank // 2]
     model = oracle.network(rank % 2)
     peers = paceline.Peers(dist.distributed_c10d._get_default_store(), min_peers=2)
-    sync = paceline.attach_local(model, sync_every=2, process_group=site, peers=peers, timeout_s=20)
+    sync = paceline.attach_local(model, sync_every=2, process_group=site, peers=peers, timeout_s=60)
     sync.join()
     trained = DistributedDataParallel(model, process_group=site)
     optimizer = oracle.optimizer("sgd", model)

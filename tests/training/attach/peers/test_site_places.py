@@ -48,8 +48,8 @@ def test_a_sharding_is_described_by_shards_and_dimensions() -> None:
 
 def test_ranks_of_a_site_decide_as_one_until_one_is_lost() -> None:
     peers = Peers(host_store("127.0.0.1:0"), patience_s=3.0)
-    made = at_once([lambda: PeerStore(peers, 5)] * 2)
-    places = at_once([partial(SitePlaces, made[shard], WorkerPlace(shard, 2), 7, 5.0) for shard in (0, 1)])
+    made = at_once([lambda: PeerStore(peers, 60)] * 2)
+    places = at_once([partial(SitePlaces, made[shard], WorkerPlace(shard, 2), 7, 60.0) for shard in (0, 1)])
     assert places[0].number == places[1].number == made[0].number
     assert at_once([partial(one.everyone, one.counterpart(one.number)) for one in places]) == [[m.number for m in made]] * 2
     assert at_once([lambda one=one, value=value: one.decide(lambda: value) for value, one in enumerate(places)]) == [0, 0]
@@ -63,7 +63,7 @@ def test_ranks_of_a_site_decide_as_one_until_one_is_lost() -> None:
         return str(error.value)
 
     assert at_once([partial(said, one) for one in places]) == ["no; next"] * 2
-    other = PeerStore(peers, 5)
+    other = PeerStore(peers, 60)
     made[1]._shared.stop.set()
     with pytest.raises(LostRank, match="shard 1 of this site is lost"):
         places[0].everyone(0)
@@ -175,7 +175,7 @@ def other_sharding(rank: int, workers: int) -> str:
     """Join with a second site that is not sharded, and return what this rank is told."""
     one = Rank([[[0, 1]], [[2]]])
     if rank == 2:
-        events().wait(["joined"], timedelta(seconds=60))
+        events().wait(["joined"], timedelta(seconds=150))
     try:
         one.sync.join()
         if rank == 0:
@@ -234,7 +234,7 @@ def faults(rank: int, workers: int) -> None:
 
 @pytest.mark.long
 def test_a_site_joins_with_equal_bits_and_its_loss_leaves_the_others_going_on() -> None:
-    outcomes = launch_and_let_fail(faults, 6, timeout=150)
+    outcomes = launch_and_let_fail(faults, 6)
     lines = [[line for line in outcome.said.splitlines() if line.startswith("TOLD ")] for outcome in outcomes]
     assert all(lines), [outcome.said[-3000:] for outcome in outcomes]
     told = [json.loads(found[-1][5:]) for found in lines]

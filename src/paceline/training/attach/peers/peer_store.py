@@ -190,21 +190,23 @@ class _Shared:
         self.failed: Exception | None = None
         self.wanted: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._seen: Mapping[int, tuple[int, float]] = {}
+        """Count of each heartbeat, and seconds without a new one."""
         self._looked = time.monotonic()
 
     def saw(self, beats: Mapping[int, int]) -> None:
         """Record the counts of all heartbeats."""
         now, before = time.monotonic(), self._seen
-        kept = {n: (count, before[n][1]) for n, count in beats.items() if n in before and before[n][0] == count}
-        self._seen, self._looked = {n: kept.get(n, (count, now)) for n, count in beats.items()}, now
+        since = min(now - self._looked, 2 * self.patience_s / BEATS_IN_PATIENCE)
+        silent = {n: since + before[n][1] for n, count in beats.items() if n in before and before[n][0] == count}
+        self._seen, self._looked = {n: (count, silent.get(n, 0.0)) for n, count in beats.items()}, now
 
     def lives(self, number: int) -> bool:
         """Return True if the heartbeat has changed within the patience; a peer that has just come lives.
 
-        Time in which this process did not look, as it was suspended, does not count against the others.
+        Time in which this process did not look does not count against the others: the machine may have suspended them too.
         """
         seen = self._seen.get(number)
-        return seen is None or self._looked - seen[1] < self.patience_s
+        return seen is None or seen[1] < self.patience_s
 
 
 def _beat(store: Any, number: int, every_s: float, shared: _Shared) -> None:

@@ -52,7 +52,7 @@ def _go_on_after(job: Job, damage: Callable[[Path], None], words: str) -> None:
     before = checkpoint.read(job.out / checkpoint.PREVIOUS)
     damage(job.out / checkpoint.FILE)
     more = ["--resume", str(job.out), "--seed", "0"]  # what is not given is the newest checkpoint's
-    job.happens()
+    job.happens(20)  # a busy machine starts ranks slowly
     job.start(more, more)
     job.check(job.ranks[0].said("going on from the previous checkpoint"), "it does not say that it falls back")
     line = next((line for line in job.ranks[0].lines if "going on from the previous" in line), "")

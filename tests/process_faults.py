@@ -55,7 +55,6 @@ def stopped(job: Job) -> None:
 
 @fault("one slow rank")
 def slow(job: Job) -> None:
-    job.words = [*PLAIN, "--timeout", "15s"]
     job.start().trains()
     pid = job.ranks[1].pid
     os.kill(pid, signal.SIGSTOP)

@@ -24,7 +24,7 @@ import pytest
 
 import warm_python
 
-__all__ = ["LEDGER", "TABLE", "Budgets", "ProcessorBudget", "directory", "over_budget", "unit_of_work"]
+__all__ = ["LEDGER", "TABLE", "Budgets", "ProcessorBudget", "directory", "over_budget", "slowness", "unit_of_work"]
 
 TABLE = Path(__file__).with_name("budget.toml")
 LEDGER = "PACELINE_TEST_LEDGER"
@@ -86,6 +86,11 @@ def unit_of_work() -> float:
     for number in range(50_000):
         total += number * number % 7
     return time.process_time() - start
+
+
+def slowness() -> float:
+    """Return how many times as long as the machine of the budgets this one takes now."""
+    return min(unit_of_work() for _ in range(3)) / Budgets.read().unit_s
 
 
 class ProcessorBudget:

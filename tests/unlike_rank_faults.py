@@ -14,7 +14,7 @@ from warm_python import TESTS
 
 @fault("other options")
 def options(job: Job) -> None:
-    job.happens()
+    job.happens(20)  # a busy machine starts ranks slowly
     job.start(["--lr", "0.1"], ["--lr", "0.2"])
     job.ends(2, 2)
     for rank in (0, 1):
@@ -27,7 +27,7 @@ def other_model(job: Job) -> None:
         (job.folder / str(rank)).mkdir()
         (job.folder / str(rank) / "my_net.py").write_text(f"from user_module import small  # {rank}\n")
     job.words = ["--model", "my_net:small", *WORDS]
-    job.happens()
+    job.happens(20)  # as above
     job.start()
     job.ends(2, 2)
     job.says("the ranks disagree on code of model (rank 0: ")

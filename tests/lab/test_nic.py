@@ -87,7 +87,7 @@ def gloo(made: lab.Lab, to: Path, marks: str = "marked", rounds: int = 1) -> lis
     import torch
 
     to.mkdir(exist_ok=True)
-    made.run([sys.executable, "-c", GLOO, str(to), marks, str(rounds)], timeout=100, env=environment())
+    made.run([sys.executable, "-c", GLOO, str(to), marks, str(rounds)], timeout=200, env=environment())
     found = [torch.load(to / f"{rank}.pt") for rank in range(made.topology.hosts)]
     for ranks in found:
         assert ranks["nic"] == made.topology.nic
@@ -111,7 +111,7 @@ def check_sums(ranks: list[dict[str, np.ndarray]]) -> None:
     assert not np.array_equal(after0, x0 + x1)
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 150.0) -> None:
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until
@@ -173,7 +173,7 @@ def test_a_card_that_fails_ends_the_job_with_one_error_and_the_same_up_makes_it_
     killed = time.monotonic()
     failed = one_card(pair, 1).process
     os.kill(failed, signalled)
-    running.join(timeout=60)
+    running.join(timeout=100)
     assert not running.is_alive() and time.monotonic() - killed < 30
     assert [str(error) for error in seen] == [f"host 1 (10.77.0.2): its network card {wrong}; the same lab up replaces it"]
     status = pair.status()
@@ -183,7 +183,7 @@ def test_a_card_that_fails_ends_the_job_with_one_error_and_the_same_up_makes_it_
         pair.run(["true"])
     again = lab.up(2, "200Mb/s", pair.topology.name, nic="inceptionn")
     assert again.fresh and again.status().complete and not kernel.has_mark(failed, pair.topology.name)
-    again.run(["true"], timeout=30)
+    again.run(["true"], timeout=200)
 
 
 def test_a_card_that_is_stopped_for_a_moment_is_at_work(pair: lab.Lab, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_two_jobs_at_once_and_down_leaves_nothing(pair: lab.Lab, tmp_path: Path,
     for running in jobs:
         running.start()
     for running in jobs:
-        running.join(timeout=120)
+        running.join()
     assert len(results) == 2
     for ranks in results:
         check_sums(ranks)
@@ -222,7 +222,7 @@ def test_large_packets_and_ipv6(name: str, tmp_path: Path) -> None:
     with lab.up(2, "200Mb/s", name, nic="inceptionn", mtu=9000, ipv6=True) as made:
         for address in (made.topology.address6(0), made.topology.address(0)):
             before = one_card(made, 1)
-            made.run([sys.executable, "-c", SOCKETS, address, str(tmp_path)], timeout=60, env=environment())
+            made.run([sys.executable, "-c", SOCKETS, address, str(tmp_path)], timeout=200, env=environment())
             received = (tmp_path / "received").read_bytes()
             assert np.array_equal(np.frombuffer(received[48:], np.float32), through_codec(values))
             sent = one_card(made, 1)
@@ -233,7 +233,7 @@ def test_large_packets_and_ipv6(name: str, tmp_path: Path) -> None:
 def test_an_engine_with_a_rate_is_never_faster(name: str, tmp_path: Path) -> None:
     with lab.up(2, "1Gb/s", name, nic="inceptionn-scaled:0.02Gb/s") as made:
         results = made.run(
-            [sys.executable, "-c", SOCKETS, made.topology.address(0), str(tmp_path)], timeout=60, env=environment()
+            [sys.executable, "-c", SOCKETS, made.topology.address(0), str(tmp_path)], timeout=200, env=environment()
         )
         assert one_card(made, 0).restored > 500
     data, credit = 8 * 4 * 200_001, 0.001 * 2 + 64 * 8 * 1448 / 20e6  # of both cards, and what one batch holds
@@ -254,7 +254,7 @@ def gloo_of_all_groups(made: lab.Lab, to: Path) -> list[dict[str, np.ndarray]]:
     import torch
 
     code = GLOO.replace("dist.all_reduce(integers)", "")
-    made.run([sys.executable, "-c", code, str(to), "unmarked", "1"], timeout=100, env=environment())
+    made.run([sys.executable, "-c", code, str(to), "unmarked", "1"], timeout=200, env=environment())
     return [{k: v.numpy() for k, v in torch.load(to / f"{rank}.pt").items() if k in ("before", "after")} for rank in (0, 1)]
 
 
@@ -264,7 +264,7 @@ def test_a_host_that_dies_takes_its_card_along_and_comes_back_with_one(pair: lab
     assert pair.status().complete and pair.status().links == ("up", "cut")
     pair.power_on(1)
     assert pair.status().complete and pair.status().links == ("up", "up") and one_card(pair, 1).process != process
-    pair.run(["true"], timeout=30)
+    pair.run(["true"], timeout=200)
 
 
 @pytest.mark.long

@@ -93,7 +93,7 @@ def is_elsewhere(url: str) -> bool:
 def visit(browser: Any, place: str, problems: list[str], size: Any = None, scheme: str = "light", **options: Any) -> Any:
     context = browser.new_context(viewport=size or DESK, color_scheme=scheme, **options)
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(100_000)
     page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: problems.append(request.url) if is_elsewhere(request.url) else None)

@@ -16,6 +16,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.phrases.machine_phrase import machine_phrase
 from paceline.units import format_bandwidth
 from phrasings import Row, rows
+from processor_budget import slowness
 
 
 def check(row: Row) -> None:
@@ -88,15 +89,16 @@ def test_what_has_no_single_meaning_is_refused_with_lines_to_copy(text: str, wha
 
 
 def test_a_phrase_is_read_in_less_than_a_millisecond() -> None:
-    """The middle of the table's phrasings, none of which was read before; the files are read already."""
+    """The middle of the table's phrasings, none of which was read before; the files are read already. On a slow machine it may
+    take as much longer as other work."""
     machine_phrase("8 T4")
     times = []
     for row in rows("machine_phrasings.csv"):
-        start = time.perf_counter()
+        start = time.process_time()
         with suppress(UserError):
             machine_phrase(f" {row['text']} ")
-        times.append(time.perf_counter() - start)
-    assert sorted(times)[len(times) // 2] < 1e-3
+        times.append(time.process_time() - start)
+    assert sorted(times)[len(times) // 2] < 1e-3 * slowness()
 
 
 @given(st.floats(1e9, 4e11), st.integers(1, 8))

@@ -500,8 +500,8 @@ def test_512_workers_are_quick():
         return time.process_time() - start
 
     seconds(4)  # what is remembered of the network
-    small = seconds(8)
-    assert seconds(128) < 16 * small
+    small, large = (min(seconds(nodes) for _ in range(2)) for nodes in (8, 128))
+    assert large < 16 * small
 
 
 def test_layers_are_worked_out_anew_where_an_end_of_the_range_has_other_kernels():

@@ -74,7 +74,7 @@ def test_a_job_that_saves_on_its_own_signal_goes_on(executor: LocalExecutor, tmp
     job = replace(job, command=(*job.command, job.checkpoint))
     executor.submit(job, {"a": 1})
     until(executor, "job", lambda seen: (tmp_path / "job" / "ready").exists())
-    executor.stop("job", 10.0)
+    executor.stop("job", 60.0)
     assert until(executor, "job", "stopped").code == 0
     executor.submit(job, {"b": 1})
     assert until(executor, "job", "done").placement == {"b": 1}
@@ -113,7 +113,7 @@ def test_another_executor_of_the_directory_finds_the_job_and_starts_no_second(ex
     executor.submit(script(tmp_path, "echo x >> starts", directory=str(tmp_path)), {"a": 1})
     until(executor, "job", lambda seen: (tmp_path / "starts").exists())
     assert (tmp_path / "starts").read_text() == "x\n"
-    executor.stop("job", 5.0)
+    executor.stop("job", 60.0)
     assert until(executor, "job", "stopped").code == 143
 
 
@@ -135,5 +135,5 @@ def test_a_move_waits_for_devices_that_another_still_holds(executor: LocalExecut
     assert until(executor, "job", "waiting").placement == {"a": 2, "b": 2}
     time.sleep(0.1)
     assert executor.poll()["job"].phase == "waiting"
-    executor.stop("first", 5.0)
+    executor.stop("first", 60.0)
     until(executor, "job", lambda seen: seen.phase == "running" and seen.placement == {"a": 2, "b": 2})

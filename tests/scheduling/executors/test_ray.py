@@ -48,7 +48,7 @@ def test_jobs_wait_run_move_and_stop(cluster: Any, tmp_path: Path) -> None:
     until(again, "job", lambda seen: seen.phase == "running" and seen.placement == {second: 2})
     until(again, "job", lambda seen: len((tmp_path / "runs").read_text().splitlines()) == 2)
     assert until(again, "other", "failed").code == 3
-    again.stop("job", 10.0)
+    again.stop("job", 60.0)
     assert until(again, "job", "stopped").code == 0
     assert [len(line.split(",")) for line in (tmp_path / "runs").read_text().splitlines()] == [2, 2]
 

@@ -284,7 +284,7 @@ def test_a_paceline_job_grows_and_gives_nodes_back_on_a_real_slurm(real: SlurmEx
     assert executor._queue()["job"].number == number and executor.poll()["job"].placement == {"h0": 1, "h2": 1}
     words = [*real._enter, "squeue", "--noheader", "--format=%N %D"]
     assert subprocess.run(words, capture_output=True, text=True, timeout=200).stdout.split() == ["h[0,2]", "2"]
-    executor.stop("job", 10.0)
+    executor.stop("job", 60.0)
     until(executor, "job", "stopped")
     epochs = [int(line.split()[0]) for line in (tmp_path / "job" / "epochs").read_text().splitlines()]
     assert sorted(set(epochs)) == list(range(1, max(epochs) + 1))
@@ -302,6 +302,6 @@ def test_a_job_of_any_kind_moves_on_a_real_slurm(real: SlurmExecutor, tmp_path: 
     real.resize("job", {"h1": 1, "h2": 2})
     until(real, "job", lambda seen: seen.placement == {"h1": 1, "h2": 2} and seen.phase == "running")
     until(real, "job", lambda seen: len((tmp_path / "runs").read_text().splitlines()) == 2)
-    real.stop("job", 10.0)
+    real.stop("job", 60.0)
     assert until(real, "job", "stopped").code == 0
     assert (tmp_path / "runs").read_text().splitlines() == ["h[0-1] 1 h0 2 h1", "h[1-2] 1 h1 2 h2"]

@@ -111,7 +111,6 @@ def test_epochs_of_a_profile_add_up(tmp_path: Path) -> None:
 # --- nodes that go ---
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("round_s", [25.0, 60.0, 0.1])
 def test_jobs_that_arrive_a_rounding_error_after_a_round_are_served_at_the_next_one(round_s: float) -> None:
     later_s = [math.nextafter(round_s * boundary, math.inf) for boundary in (3, 7, 1234)]

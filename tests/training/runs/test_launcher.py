@@ -128,7 +128,7 @@ class Ended:
             programs = {number: run.program() for number, run in runs.items()}
             for number, run in runs.items():
                 run.wait_for("predicted" if number == signal.SIGTERM else "epoch 1/")
-            until = time.monotonic() + 60
+            until = time.monotonic() + 120
             while not (self.out[signal.SIGTERM] / "checkpoint.pt").exists() and time.monotonic() < until:
                 time.sleep(0.1)  # the first steps, after the prediction
             self.pid = programs[signal.SIGINT]
@@ -137,9 +137,9 @@ class Ended:
             workers |= {number: workers_of(program) for number, program in programs.items()}
             for number, program in programs.items():
                 os.kill(program, number)
-            self.ends = {number: (run.process.wait(60), run.lines) for number, run in runs.items()}
+            self.ends = {number: (run.process.wait(150), run.lines) for number, run in runs.items()}
             self.counts = {number: len(pids) for number, pids in workers.items()}
-            self.orphaned = {number for number, pids in workers.items() if not gone(pids, 20)}
+            self.orphaned = {number for number, pids in workers.items() if not gone(pids, 100)}
         finally:
             for run in runs.values():
                 run.clean_up()
@@ -187,7 +187,7 @@ def test_a_sigterm_of_a_batch_system_or_to_a_worker_stops_the_run_in_order(tmp_p
         where = checkpoint.place(checkpoint.load(out))
         assert code == 143, lines
         assert lines[-1] == f"paceline: interrupted by SIGTERM; the checkpoint of {where} is kept; resume {out} to go on"
-        assert gone(workers, 20)
+        assert gone(workers, 100)
     finally:
         run.clean_up()
 
@@ -261,11 +261,11 @@ def test_only_a_suspended_worker_is_killed_and_only_when_another_has_ended(
         time.sleep(0.4)
         assert [child.poll() for child in children] == [None] * 3  # a pause, as long as nobody has ended
         children[0].kill()
-        assert children[1].wait(20) == -signal.SIGKILL
+        assert children[1].wait(100) == -signal.SIGKILL
         assert children[2].poll() is None
     finally:
         ended.set()
-        thread.join(20)
+        thread.join(100)
         for child in children:
             child.kill()
             child.wait()

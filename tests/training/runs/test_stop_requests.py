@@ -64,12 +64,15 @@ def test_the_word_of_the_launcher_ends_a_worker_that_does_not_train(tmp_path: Pa
 
 
 def test_the_launcher_may_end_a_worker_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "stop"
+    path, ready = tmp_path / "stop", tmp_path / "ready"
     monkeypatch.setenv(STOP_FILE, str(path))
     if (child := os.fork()) == 0:
         with StopRequests().while_training():
+            ready.touch()
             time.sleep(100)
         os._exit(0)
+    while not ready.exists():
+        time.sleep(0.01)
     path.write_text("2")
     time.sleep(0.5)
     assert os.waitpid(child, os.WNOHANG) == (0, 0), "it goes on to the end of a step"

@@ -348,7 +348,7 @@ def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
         assert set(ranks) >= {"0", "1"}, log.read_text()
         os.kill(ranks["1"], signal.SIGKILL)
         killed = time.monotonic()
-        code = process.wait(60)
+        code = process.wait(200)
         took = time.monotonic() - killed
     finally:
         if process.poll() is None:

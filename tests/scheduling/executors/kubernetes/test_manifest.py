@@ -50,12 +50,12 @@ class Pod:
         (self.info / "new").replace(self.info / "start")
 
     def ends(self) -> tuple[int, str]:
-        said, _ = self.process.communicate(timeout=30)
+        said, _ = self.process.communicate(timeout=200)
         return self.process.returncode, said
 
 
 def until(path: Path) -> None:
-    ends_at = time.monotonic() + 20
+    ends_at = time.monotonic() + 100
     while not path.exists():
         assert time.monotonic() < ends_at, path
         time.sleep(0.02)

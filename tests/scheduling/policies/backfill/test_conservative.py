@@ -13,6 +13,7 @@ from paceline.scheduling.policies.backfill.easy import easy, priority
 from paceline.scheduling.policies.backfill.kueue import kueue
 from paceline.scheduling.policies.backfill.slurm import slurm
 from paceline.scheduling.state import Policy
+from processor_budget import slowness
 from scheduling_toys import rigid, state
 
 
@@ -31,4 +32,4 @@ def test_two_thousand_jobs_on_ten_thousand_devices(policy: Policy) -> None:
         start = time.process_time()
         policy(given)
         taken.append(time.process_time() - start)
-    assert np.median(taken) < 0.2
+    assert np.median(taken) < 0.2 * slowness()

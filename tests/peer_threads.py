@@ -25,7 +25,7 @@ EVERY, ROUNDS = 2, 4
 
 
 def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Make the calls at the same time, and return what they return."""
+    """Make the calls at the same time, and return what they return, or raise the first error at once."""
     results: list[Any] = [None] * len(calls)
     errors: list[BaseException] = []
 
@@ -35,11 +35,11 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(calls))]
+    threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(len(calls))]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    while not errors and (waiting := [thread for thread in threads if thread.is_alive()]):
+        waiting[0].join(0.02)
     if errors:
         raise errors[0]
     return results

@@ -61,10 +61,10 @@ class SitePlaces:
         """
         if self._shards == 1:
             return call()
-        self._refuse_lost()
         key = self._next_key()
         if self._shard == 0:
             try:
+                self._refuse_lost()
                 value = call()
             except UserError as error:
                 self._meeting.store.set(key, json.dumps({"illegal": [error.message, error.fix]}))

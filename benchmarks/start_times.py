@@ -13,10 +13,13 @@ ended. It sees no length of a job that has not ended and no later submission. Sc
 submitted.
 
 Chosen without the scored rows: ``LOAD``, the usual limits, and all constants of ``paceline.scheduling.starts`` are from
-publications or round numbers. The column ``used_for`` says what a source was used for. On those of ``development``, and on two
-runs of ``start_times_slurm.py``, the form of the lengths' distribution and the weight of the past in a range were chosen.
-Sources of ``score`` were forecast by an earlier version, whose misses were looked at. Sources ``unseen`` were forecast at the
-end only.
+publications or round numbers. The column ``used_for`` says what a source was used for. On sources of ``development``, and on
+two runs of ``start_times_slurm.py``, the form of the lengths' distribution and the rule of ranges were chosen. Sources of
+``score`` were forecast by an earlier version, whose misses were looked at. They have no part in the rule of ranges. Sources
+``unseen`` were forecast at the end only.
+
+Jobs that wait at the same time share their errors. ``disjoint_waits`` is the greatest number of scored jobs of which no two
+waited at the same time: the coverage is about as certain as that of so many independent forecasts.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ HISTORY = 3000
 USUAL_H = (0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 72, 168, 336, 720, 1440)
 """Usual limits in hours: users choose few values (Tsafrir, Etsion and Feitelson, JSSPP 2005)."""
 USED_FOR = {
-    **dict.fromkeys(("philly 6c71a0", "philly ed69ec", "itp cluster03", "itp cluster06"), "development"),
+    **dict.fromkeys(("philly 6c71a0", "philly ed69ec", "philly ee9e8c", "itp cluster03", "itp cluster06"), "development"),
     **dict.fromkeys(("philly whole", "philly 0e4a51", "philly 103959", "itp cluster01"), "score"),
 }
 """Use of each source; others: ``unseen``."""
@@ -63,6 +66,7 @@ COLUMNS = (
     "jobs",
     "devices",
     "forecasts",
+    "disjoint_waits",
     "median_wait_s",
     "error_s",
     "limits_error_s",
@@ -218,7 +222,7 @@ def scored(source: Source, forecasts: int) -> dict[str, object]:
             [queue.job(job.name)]
         )
         median_s = float(np.median([past.wait_s for past in queue.history] or [0.0]))
-        scores.add(job.start_s - now_s, simulated, one, by_limit.jobs[0].start(), median_s, seconds)
+        scores.add(now_s, job.start_s - now_s, simulated, one, by_limit.jobs[0].start(), median_s, seconds)
     return {
         "source": source.name,
         "truth": source.truth,
@@ -247,6 +251,7 @@ class Scores:
 
     def add(
         self,
+        moment_s: float,
         wait_s: float,
         simulated: StartForecast,
         one: StartForecast,
@@ -256,14 +261,15 @@ class Scores:
     ) -> None:
         """Add a forecast, next to those by limits and by the median wait."""
         ranges = [end for each in (simulated, one) for end in (each.start(0.1), each.start(0.9))]
-        self._rows.append((wait_s, one.start(), max(limits_s, 0.0), median_s, *ranges, seconds))
+        self._rows.append((moment_s, wait_s, one.start(), max(limits_s, 0.0), median_s, *ranges, seconds))
 
     def columns(self) -> dict[str, object]:
         """Return the columns of the row."""
-        wait, one, limits, median, first_low, first_high, low, high, seconds = np.array(self._rows).T
+        moment, wait, one, limits, median, first_low, first_high, low, high, seconds = np.array(self._rows).T
         error, of_limits = (float(np.median(np.abs(each - wait))) for each in (one, limits))
         return {
             "forecasts": len(wait),
+            "disjoint_waits": disjoint(moment, moment + wait),
             "median_wait_s": round(float(np.median(wait)), 1),
             "error_s": round(error, 1),
             "limits_error_s": round(of_limits, 1),
@@ -276,6 +282,18 @@ class Scores:
             "width_over_wait_simulated": round(float(np.sum(first_high - first_low) / np.sum(wait)), 3),
             "seconds_each": round(float(np.mean(seconds)), 2),
         }
+
+
+def disjoint(starts: np.ndarray, ends: np.ndarray) -> int:
+    """Greatest number of intervals of which no two overlap, by the earliest end.
+
+    Source: Kleinberg and Tardos, "Algorithm Design", 2005, section 4.1.
+    """
+    number, until = 0, -math.inf
+    for start, end in sorted(zip(starts.tolist(), ends.tolist(), strict=True), key=lambda pair: pair[1]):
+        if start >= until:
+            number, until = number + 1, end
+    return number
 
 
 if __name__ == "__main__":

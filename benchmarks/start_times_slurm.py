@@ -189,7 +189,7 @@ def scored(record: dict[str, object], queue_name: str) -> dict[str, object]:
         else:
             slurm_s = time.mktime(time.strptime(expected, "%Y-%m-%dT%H:%M:%S")) - now_s
         median_s = float(np.median([past.wait_s for past in queue.history] or [0.0]))
-        scores.add(start_s - now_s, simulated, one, slurm_s, median_s, seconds)
+        scores.add(now_s, start_s - now_s, simulated, one, slurm_s, median_s, seconds)
     return {
         "source": f"slurm on {HOSTS} hosts, lengths of philly {queue_name}",
         "truth": "real",

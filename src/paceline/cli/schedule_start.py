@@ -44,7 +44,7 @@ def add_start(start: Parser) -> None:
     start.add_argument("--skipped", action="store_true", help="list the rows that were left out, with the reason")
     futures = "simulated futures (default 64; 8 to 32 where the scheduler's settings are known)"
     start.add_argument("--futures", metavar="N", type=int, default=None, help=futures)
-    hindcasts = "past starts on which the 80 %% range is checked and fitted (default 40, or 0 with settings)"
+    hindcasts = "past starts on which the 80 %% range is checked and fitted (default 100, or 0 with settings)"
     start.add_argument("--hindcasts", metavar="N", type=int, default=None, help=hindcasts)
     start.add_argument("--seed", metavar="N", type=int, default=0, help="of the draws (default 0)")
 

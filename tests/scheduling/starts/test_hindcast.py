@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions, StartForecast
-from paceline.scheduling.starts.hindcast import Hindcast, PastStarts, past_starts, queue_at
+from paceline.scheduling.starts.hindcast import MOST_STRETCH, RATE, Hindcast, PastStarts, past_starts, queue_at
 from paceline.scheduling.traces.record import LoggedJob
 from queues import NOW, queue, runs, waits
 
@@ -74,6 +74,20 @@ def test_ranges_too_narrow_are_widened_and_those_too_wide_narrowed(simulated: fl
         inside.append(tuple(each.start(0.1) <= wait_s <= each.start(0.9) for each in (forecast, moved)))  # type: ignore[arg-type]
     before, after = np.mean(inside, axis=0)
     assert abs(after - 0.8) < 0.75 * abs(before - 0.8) and abs(before - 0.8) > 0.15
+
+
+@pytest.mark.parametrize("actual", [0.5, 2.0])
+def test_the_share_of_past_starts_inside_is_within_the_bound_of_a_quantile_tracker(actual: float) -> None:
+    inside, checked = PastStarts(drawn(1.0, 240, 3, actual), NOW + 1e9).coverage()
+    assert checked == 240 and abs(inside / checked - 0.8) <= 2 * np.log(MOST_STRETCH) / (RATE * checked)
+
+
+def test_a_range_is_fitted_by_no_start_after_the_present() -> None:
+    past, until_s = drawn(1.0, 60, 5, 2.0), NOW - 1e7 + 3e6
+    unknown = tuple(replace(each, start_s=np.nan) if each.start_s > until_s else each for each in past)
+    forecast = StartForecast(waits("w", 8), past[0].futures_s, np.ones(64))
+    known, cold = (PastStarts(each[:30], until_s).stretched(forecast).start_s for each in (past, unknown))
+    assert known.tolist() == cold.tolist()
 
 
 def test_without_a_past_the_range_is_the_simulated_one_and_waits_so_far_are_bounds() -> None:

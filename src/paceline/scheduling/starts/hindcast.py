@@ -1,16 +1,21 @@
 """Ranges from the queue's own past: starts forecast at past moments of its log, compared with the starts that followed.
 
-The simulation is the centre. Its range is stretched to both sides so that it holds the wanted share of past starts. Sources:
-conformal prediction with quantiles scaled on past errors (Romano, Patterson and Candès, "Conformalized quantile regression",
-NeurIPS 2019), made again as outcomes arrive (Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS
-2021). A job that still waits has an error of at least so much, so the errors' distribution is a Kaplan-Meier estimate.
+The simulation is the centre. Both halves of its range are stretched or narrowed after each past start that is known, so that
+a tenth of the starts fall on each side. Sources: online conformal prediction (Gibbs and Candès, "Adaptive conformal inference
+under distribution shift", NeurIPS 2021), as a quantile tracker (Angelopoulos, Candès and Tibshirani, "Conformal PID control for
+time series prediction", NeurIPS 2023). The errors need not be independent, and jobs of one busy period share theirs. So the
+share of misses is held over many busy periods, and not within one.
+
+The tracker instead of quantiles of past errors, ``HINDCASTS`` and ``RECENT`` were chosen in sight of the sources of
+``development`` in ``benchmarks/start_times.py`` and ``benchmarks/start_times_slurm.py`` alone.
 """
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,12 +23,14 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.scheduling.starts.forecast import HIGH, LOW, Forecaster, ForecastOptions, StartForecast
-from paceline.scheduling.starts.lengths import LengthDistribution, kaplan_meier
 from paceline.scheduling.starts.waiting_queue import WaitingQueue, start_order
 from paceline.scheduling.traces.record import LoggedJob
 
-HINDCASTS = 40
-"""Past starts that are forecast. Waits of one busy period resemble each other, so more tell little more."""
+HINDCASTS = 100
+"""Past starts that are forecast, each in 0.02 to 0.5 s. While no stretch is at its bound, the share of misses on a side
+differs from a tenth by at most log(``MOST_STRETCH``) / (``RATE`` * number) (Gibbs and Candès, proposition 4.1)."""
+RECENT = 0.25
+"""Share of the past, the latest, from which past starts are taken. It is more if that has fewer than ``HINDCASTS``."""
 POLICY_HINDCASTS = 0
 """The same under a policy with settings, where a forecast takes 15 to 30 s."""
 LEAST_ENDED = 20
@@ -32,9 +39,9 @@ WAITED_S = 1.0
 """Least wait of a job that did not start when it was submitted."""
 WHOLE_S = 1.0
 """Tolerance of a wait: logs state submission and start in whole seconds."""
-PRIOR = 20.0
-"""Weight of the simulation's own range, in past starts. Chosen between 5 and 20 in sight of the sources of development in
-``benchmarks/start_times.py``: with less weight the stretch follows single busy periods."""
+RATE = 0.1
+"""Step of the logarithm of a stretch after a miss. Angelopoulos, Candès and Tibshirani take a tenth of the range of the scores,
+which is log(``MOST_STRETCH``) = 1.1."""
 CYCLE_S = 60.0
 """Time up to which errors are compared by difference, and beyond by ratio: Slurm tries all jobs once in 60 s
 (``slurm.conf``, ``sched_interval``)."""
@@ -42,7 +49,7 @@ LEAST_HALF = 0.4
 """Half of a range, as a logarithm, below which errors count in themselves and not as multiples of the half: a factor of 1.5."""
 
 MOST_STRETCH = 3.0
-"""Greatest stretch. Starts so far outside are not of the simulated kind: the share that fell inside tells."""
+"""Greatest stretch, and inverse of the least. Starts farther outside are not of the simulated kind: the share inside tells."""
 
 Say = Callable[[str], None]
 
@@ -86,7 +93,10 @@ class PastStarts:
 
     def stretched(self, forecast: StartForecast) -> StartForecast:
         """Return a forecast whose futures are moved away from their median, or to it, so that its range fits the past."""
-        return replace(forecast, start_s=self._moved(forecast.start_s, self.hindcasts, self.until_s))
+        scale = _WaitScale.of(forecast.start_s)
+        if scale is None:
+            return forecast
+        return replace(forecast, start_s=scale.moved(forecast.start_s, self._tracked.below, self._tracked.above))
 
     def notes(self) -> tuple[str, ...]:
         """Return a sentence on past jobs that check nothing; none without such jobs."""
@@ -99,39 +109,63 @@ class PastStarts:
 
         Each range is stretched by what was known at its own moment alone.
         """
-        inside = checked = 0
-        for at, hindcast in enumerate(self.hindcasts):
-            if not hindcast.start_s <= self.until_s:
-                continue
-            moved = self._moved(hindcast.futures_s, self.hindcasts[:at], hindcast.moment_s)
-            low, high = np.quantile(moved, LOW), np.quantile(moved, HIGH)
-            checked += 1
-            inside += bool(low - WHOLE_S <= hindcast.start_s - hindcast.moment_s <= high + WHOLE_S)
-        return inside, checked
+        known = [inside for start_s, inside in self._tracked.issued if start_s <= self.until_s]
+        return sum(known), len(known)
 
-    def _moved(self, futures_s: Array, past: Sequence[Hindcast], until_s: float) -> Array:
-        own = _WaitScale.of(futures_s)
-        if own is None:
-            return futures_s
-        own_errors = own.errors(futures_s)
-        errors = _errors(past, until_s)
-        values, weights = [own_errors], [np.full(len(own_errors), PRIOR / len(own_errors))]
-        if errors:
-            found = np.array([value for value, _ in errors])
-            known = np.array([over for _, over in errors], bool)
-            ended, mass, rest, last = kaplan_meier(found, np.ones(len(found)), known)
-            values.append(ended)
-            weights.append(mass * len(found))
-            if rest > 1e-9:
-                beyond = own_errors[own_errors > last]
-                beyond = beyond if beyond.size else np.array([last])
-                values.append(beyond)
-                weights.append(np.full(len(beyond), rest * len(found) / len(beyond)))
-        both = LengthDistribution.of(np.concatenate(values), np.concatenate(weights))
-        number = PRIOR + len(errors)
-        level = min(HIGH * (number + 1) / number, 1.0) if errors else HIGH  # the next one is one more (Vovk et al., 2005)
-        low, high = float(both.quantile(1 - level)), float(both.quantile(level))
-        return own.moved(futures_s, min(max(-low, 0.0), MOST_STRETCH), min(max(high, 0.0), MOST_STRETCH))
+    @cached_property
+    def _tracked(self) -> _RangeTracker:
+        tracker = _RangeTracker()
+        for hindcast in self.hindcasts:
+            tracker.issue(hindcast)
+        tracker.learn_until(self.until_s)
+        return tracker
+
+
+class _RangeTracker:
+    """Stretches of both halves of a range, moved after each start that is known.
+
+    A range is issued with the stretches of its moment. A start is known when it happens. A start after the range is known to
+    be a miss when the range ends.
+
+    Attributes:
+        issued: start of each past forecast, and whether its range holds it; inf: it still waits.
+    """
+
+    def __init__(self) -> None:
+        self._logs = [0.0, 0.0]
+        self._pending: list[tuple[float, int, tuple[bool, bool]]] = []
+        self.issued: list[tuple[float, bool]] = []
+
+    @property
+    def below(self) -> float:
+        """Stretch of the half before the median."""
+        return math.exp(self._logs[0])
+
+    @property
+    def above(self) -> float:
+        """Stretch of the half after the median."""
+        return math.exp(self._logs[1])
+
+    def issue(self, hindcast: Hindcast) -> None:
+        """Take a past forecast, not earlier than those before. Nothing is learned from it if it does not foresee the start."""
+        self.learn_until(hindcast.moment_s)
+        if hindcast.scale is None:
+            return
+        low_s, high_s = hindcast.scale.ends(self.below, self.above)
+        start_s = float(hindcast.start_s) if hindcast.start_s == hindcast.start_s else math.inf
+        wait_s = start_s - hindcast.moment_s
+        missed = wait_s < low_s - WHOLE_S, wait_s > high_s + WHOLE_S
+        known_s = min(start_s, hindcast.moment_s + high_s + WHOLE_S)
+        heapq.heappush(self._pending, (known_s, len(self.issued), missed))
+        self.issued.append((start_s, not any(missed)))
+
+    def learn_until(self, moment_s: float) -> None:
+        """Move the stretches by what is known at a moment."""
+        while self._pending and self._pending[0][0] <= moment_s:
+            missed = heapq.heappop(self._pending)[2]
+            for half, miss in enumerate(missed):
+                moved = self._logs[half] + RATE * (miss - LOW)
+                self._logs[half] = min(max(moved, -math.log(MOST_STRETCH)), math.log(MOST_STRETCH))
 
 
 @dataclass(frozen=True)
@@ -151,16 +185,16 @@ class _WaitScale:
         low, middle, high = (float(np.quantile(logs[np.isfinite(logs)], share, method="hazen")) for share in (LOW, 0.5, HIGH))
         return cls(middle, max(middle - low, LEAST_HALF), max(high - middle, LEAST_HALF))
 
-    def errors(self, waits_s: Array) -> Array:
-        """Return differences to the median, in halves of the range."""
-        apart = _logs(waits_s) - self.middle
-        return np.asarray(np.where(apart < 0, apart / self.below, apart / self.above))
+    def ends(self, below: float, above: float) -> tuple[float, float]:
+        """Return the waits at both ends of the stretched range."""
+        low, high = self.middle - below * self.below, self.middle + above * self.above
+        return max(math.exp(low) - CYCLE_S, 0.0), max(math.exp(high) - CYCLE_S, 0.0)
 
     def moved(self, waits_s: Array, below: float, above: float) -> Array:
         """Return waits at multiples of their differences to the median. Equal waits spread over the least half."""
         logs = _logs(waits_s)
         ranks = (np.argsort(np.argsort(logs, kind="stable"), kind="stable") + 0.5) / len(logs) - 0.5
-        least = LEAST_HALF * np.abs(ranks) / (HIGH - 0.5)
+        least = LEAST_HALF * np.maximum(np.abs(ranks) - 0.5 / len(logs), 0.0) / (HIGH - 0.5)
         apart = np.maximum(np.abs(logs - self.middle), least)
         moved = self.middle + np.where(ranks < 0, -below, above) * apart
         return np.maximum(np.exp(moved) - CYCLE_S, 0.0)
@@ -176,8 +210,8 @@ def past_starts(
 ) -> PastStarts:
     """Forecast past starts of a queue, each with what was known when the job was submitted.
 
-    The jobs with the least hashes of their names are taken (bottom-k sampling: Cohen and Kaplan, PODC 2007), so that a queue
-    read again gives almost the same.
+    Among the latest ones, the jobs with the least hashes of their names are taken (bottom-k sampling: Cohen and Kaplan, PODC
+    2007), so that a queue read again gives almost the same.
 
     Args:
         number: most past starts; None: ``HINDCASTS``, or ``POLICY_HINDCASTS``.
@@ -240,7 +274,7 @@ def _fits(queue: WaitingQueue, job: LoggedJob) -> bool:
 
 
 def _chosen(queue: WaitingQueue, number: int) -> list[LoggedJob]:
-    """Return the past jobs that waited, at most a number of them, with their starts."""
+    """Return late past jobs that waited, at most a number of them, with their starts."""
     ends = np.sort([job.end_s for job in queue.history if job.end_s == job.end_s])
     least_s = float(ends[LEAST_ENDED - 1]) if len(ends) >= LEAST_ENDED else math.inf
     found = []
@@ -249,7 +283,9 @@ def _chosen(queue: WaitingQueue, number: int) -> list[LoggedJob]:
         waited_s = (start_s if start_s == start_s else queue.now_s) - _arrival(job)
         if waited_s > WAITED_S and _arrival(job) >= least_s and _fits(queue, job):
             found.append(replace(job, start_s=start_s))
-    return sorted(found, key=lambda job: hashlib.blake2b(job.name.encode(), digest_size=8).digest())[:number]
+    found.sort(key=_arrival)
+    recent = found[-max(number, math.ceil(RECENT * len(found))) :]
+    return sorted(recent, key=lambda job: hashlib.blake2b(job.name.encode(), digest_size=8).digest())[:number]
 
 
 def _hindcast(queue: WaitingQueue, job: LoggedJob, options: ForecastOptions) -> Hindcast:
@@ -270,19 +306,6 @@ def _start(job: LoggedJob, now_s: float) -> float:
     if job.start_s == job.start_s or job.state == "waiting":
         return job.start_s
     return (now_s if job.state == "running" else job.end_s) - max(job.run_s, 0.0)
-
-
-def _errors(past: Sequence[Hindcast], until_s: float) -> list[tuple[float, bool]]:
-    """Return errors in halves of the range that are known at a moment; False for a lower bound, of a job that waited then."""
-    found = []
-    for hindcast in past:
-        scale = hindcast.scale
-        if scale is None or hindcast.moment_s >= until_s:
-            continue
-        known = hindcast.start_s <= until_s
-        wait_s = (hindcast.start_s if known else until_s) - hindcast.moment_s
-        found.append((float(scale.errors(np.array([wait_s]))[0]), bool(known)))
-    return found
 
 
 def _logs(waits_s: Array) -> Array:

@@ -57,7 +57,7 @@ def schedule_start(
             scheduler is simulated with them. None: those that the file of a Kueue queue states, and Slurm's printed priorities.
         now_s: time at which the queue was printed, in seconds since 1970; None: as the file states.
         futures: number of simulated futures; 0: 64, or 8 to 32 under a policy with settings. ``seed``: seed of their draws.
-        hindcasts: most past starts of the history on which the ranges are checked and fitted; 0: none; None: 40, or 0 under a
+        hindcasts: most past starts of the history on which the ranges are checked and fitted; 0: none; None: 100, or 0 under a
             policy with settings.
         predict: predictor of the length of a job from its command line; None: lengths follow from history and limits.
         progress: callback that receives the number of futures that are done, and of all.

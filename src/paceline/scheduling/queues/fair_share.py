@@ -43,7 +43,8 @@ def fair_share_factors(settings: SlurmSettings, usage: Mapping[User, float], use
     root = _tree(settings, usage, users)
     factors: dict[User, float] = {}
     if settings.fair_tree:
-        _rank([(child, root.children) for child in root.children], _users(root), _users(root), factors)
+        count = _users(root)
+        _rank([(child, root.children) for child in root.children], count, count, factors)
     else:
         shares = sum(child.shares for child in root.children)
         for child in root.children:

@@ -135,9 +135,24 @@ def job_bounds(qualities: Sequence[Level], associations: Sequence[Level], user: 
         if limits.max_limit_s:
             bounds.append(Bound(scope, "seconds", limits.max_limit_s))
             break
-    counted = [scope for scope, _ in levels]
-    counted += [(*scope, *each) for scope, _ in qualities for each in (("user", user), ("account", account))]
-    return JobBounds(tuple(dict.fromkeys(counted)), tuple(bounds))
+    return JobBounds(tuple(dict.fromkeys(_counted(qualities, associations, user, account))), tuple(bounds))
+
+
+def _counted(qualities: Sequence[Level], associations: Sequence[Level], user: str, account: str) -> Iterator[Scope]:
+    """Yield the scopes that a job counts in, of those that a limit binds, be it one of this job or of others."""
+    for scope, limits in qualities:
+        every = (limits, *limits.of_type.values())
+        if limits.max_jobs is not None or any(each.max_devices is not None for each in every):
+            yield scope
+        if limits.max_jobs_per_user is not None or any(each.max_devices_per_user is not None for each in every):
+            yield (*scope, "user", user)
+        if limits.max_jobs_per_account is not None or any(each.max_devices_per_account is not None for each in every):
+            yield (*scope, "account", account)
+    for place, (scope, limits) in enumerate(associations):
+        handed_down = not place and any(each.max_jobs_per_user is not None for _, each in associations)
+        devices = any(each.max_devices is not None for each in (limits, *limits.of_type.values()))
+        if limits.max_jobs is not None or devices or handed_down:
+            yield scope
 
 
 def _of_type(limits: Limits, kind: str) -> DeviceLimits:

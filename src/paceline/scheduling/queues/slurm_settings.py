@@ -89,6 +89,20 @@ def _without_qos_limits(holder: str, limits: Limits) -> None:
         raise UserError(f"{wrong[0]} of {holder}", "Slurm has it for a QOS alone: state max_devices or max_jobs_per_user")
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class JobKind:
+    """Settings that apply to all jobs of one account, user, partition and quality of service.
+
+    Attributes:
+        user: account and user.
+    """
+
+    user: tuple[str, str]
+    partition: SlurmPartition
+    quality: Qos
+    bounds: JobBounds
+
+
 @dataclass(frozen=True, kw_only=True)
 class SlurmSettings:
     """Settings of a Slurm cluster, with Slurm's defaults.
@@ -162,10 +176,16 @@ class SlurmSettings:
 
     def bounds(self, account: str, user: str, partition: str, qos: str) -> JobBounds:
         """Return the limits that bind the jobs of a user, by the names that a job states."""
+        return self.kind(account, user, partition, qos).bounds
+
+    def kind(self, account: str, user: str, partition: str, qos: str) -> JobKind:
+        """Return the settings that apply to a job, by the names that it states."""
         key = account, user, partition, qos
-        if key not in self._bounds:
-            self._bounds[key] = self._made_bounds(*key)
-        return self._bounds[key]
+        if (found := self._kinds.get(key)) is None:
+            stated, account, user = self.partitions.get(partition) or _DEFAULT_PARTITION, account or _UNNAMED, user or _UNNAMED
+            bounds = self._made_bounds(account, user, partition, qos)
+            found = self._kinds[key] = JobKind((account, user), stated, self.quality(qos), bounds)
+        return found
 
     def _made_bounds(self, account: str, user: str, partition: str, qos: str) -> JobBounds:
         stated, own = self.partitions.get(partition, _DEFAULT_PARTITION), self.quality(qos)
@@ -181,7 +201,8 @@ class SlurmSettings:
             more.append(Bound(scope, "devices", stated.max_devices))
         if stated.max_limit_s and not own.over_partition_time:
             more.append(Bound(scope, "seconds", stated.max_limit_s))
-        return JobBounds((*found.scopes, scope), tuple(more))
+        counted = found.scopes if stated.max_devices is None else (*found.scopes, scope)
+        return JobBounds(counted, tuple(more))
 
     def _association(self, account: str, user: str, partition: str) -> Level:
         """Return the association of a user: that of the partition if there is one."""
@@ -192,7 +213,7 @@ class SlurmSettings:
         return scope, limits.get(user, _NO_LIMITS)
 
     @cached_property
-    def _bounds(self) -> dict[tuple[str, str, str, str], JobBounds]:
+    def _kinds(self) -> dict[tuple[str, str, str, str], JobKind]:
         return {}
 
     @cached_property
@@ -205,4 +226,6 @@ class SlurmSettings:
         return any(each.max_devices is not None or each.max_limit_s for each in self.partitions.values())
 
 
+_UNNAMED = "default"
+"""Name of the account or the user of a job that states none."""
 _DEFAULT_PARTITION, _DEFAULT_QOS, _NO_LIMITS = SlurmPartition(), Qos(), Limits()

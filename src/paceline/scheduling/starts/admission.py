@@ -115,8 +115,7 @@ def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues, sche
 
 def _over_bound(job: LoggedJob, settings: SlurmSettings) -> str:
     """Return the limit of Slurm that a job exceeds by itself; empty: none."""
-    account, user = job.account or "default", job.user or "default"
-    for bound in settings.bounds(account, user, job.queue.split(",")[0], job.qos).bounds:
+    for bound in settings.bounds(job.account, job.user, job.queue.split(",")[0], job.qos).bounds:
         asked = {"seconds": job.limit_s, "jobs": 1}.get(bound.what, job.devices)
         if asked > bound.most and not bound.device_type:  # it may start on another type
             return f"never starts: {bound.text_alone(job.devices)}"

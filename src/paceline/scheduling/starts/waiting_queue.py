@@ -281,7 +281,7 @@ def _at_bound(job: LoggedJob, settings: SlurmSettings) -> bool:
         return False
     legal = ("jobs",) if named[1] == "Jobs" else ("devices", "job")
     of_qos = job.reason.strip("(").startswith("QOS")
-    found = settings.bounds(job.account or "default", job.user or "default", job.queue.split(",")[0], job.qos).bounds
+    found = settings.bounds(job.account, job.user, job.queue.split(",")[0], job.qos).bounds
     return any(bound.what in legal and (bound.scope[0] == "qos") is of_qos for bound in found)
 
 

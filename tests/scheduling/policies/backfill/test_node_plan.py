@@ -28,10 +28,13 @@ def test_the_first_domain_is_that_of_a_search(
             running.append((((node, count),), end_s))
     plan = NodePlan(state([], RACKS, free=free), running)
     for node in range(keep % 4):
+        plan.earliest(0, devices, 10.0, domain, 0.0)  # type: ignore[arg-type]  # what it remembers must not outlive a change
         plan.keep(slice(node, node + 1), 2, 6.0, 7.0)
+    if place := plan.place(0, 1, 4.0, ""):
+        plan.hold(place, 4.0)
     domains = plan.domains(0, devices, domain)  # type: ignore[arg-type]
     start_s, nodes = plan.earliest(0, devices, 10.0, domain, 0.0)  # type: ignore[arg-type]
-    each = [plan.within(nodes).earliest(devices, 10.0, 0.0) for nodes in domains]
+    each = [plan._made_within(nodes).earliest(devices, 10.0, 0.0) for nodes in domains]
     assert start_s == min(each, default=math.inf) and (nodes is None) == (start_s == math.inf)
 
 

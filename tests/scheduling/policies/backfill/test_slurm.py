@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
+from paceline.scheduling.placement import Placement
+from paceline.scheduling.policies.backfill import slurm as slurm_module
 from paceline.scheduling.policies.backfill.conservative import conservative
+from paceline.scheduling.policies.backfill.plan import BackfillPlan
 from paceline.scheduling.policies.backfill.slurm import DEFAULT, priority_of, slurm
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from scheduling_toys import rigid, simulated, state
@@ -106,3 +111,47 @@ def test_preemption_requeues_or_cancels(kind: str) -> None:
     assert starts(late, exempt_s=300.0, **rules)["high"] == 300
     schedule = simulated(jobs, partial(slurm, settings=SlurmSettings(preempt_mode="cancel", **rules)), EIGHT)
     assert schedule.outcomes[0].removed.startswith("it was preempted for high") and schedule.outcomes[1].end_s == 150
+
+
+@pytest.mark.parametrize("window_s", [86_400.0, 300.0])
+def test_skipped_reservations_change_no_decision(window_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the plain computation, which reserves devices for every waiting job."""
+    fleet = Fleet.named("4x4xA100 + 2x8xT4")
+    settings = SlurmSettings(
+        weight_age=10,
+        weight_fairshare=100,
+        window_s=window_s,
+        qos={"few": Qos(max_devices_per_user=6), "none": Qos(reserves=False)},
+    )
+    decided = []
+    for plain in (False, True):
+        if plain:
+            monkeypatch.setattr(BackfillPlan, "may_start", lambda *_: True)
+            monkeypatch.setattr(slurm_module._LaterStarts, "any_after", lambda *_: True)
+        draw = np.random.default_rng(7)
+        for _ in range(25):
+            jobs = [
+                rigid(
+                    f"{n}",
+                    float(draw.integers(1, 9) * 100),
+                    int(draw.choice([1, 2, 3, 4, 8, 12])),
+                    owner=f"u{n % 3}",
+                    qos=("", "few", "none")[int(draw.integers(3))],
+                    limit_s=float(draw.integers(0, 9) * 150),
+                    topology="node" if draw.random() < 0.3 else "",
+                )
+                for n in range(14)
+            ]
+            jobs = [replace(job, devices=min(job.devices, 4)) if job.topology else job for job in jobs]
+            free, held, types = fleet.node_devices.copy(), np.zeros(14, np.int64), np.full(14, -1)
+            placements: list[Placement] = [() for _ in jobs]
+            for index in range(5):
+                node = int(draw.integers(6))
+                if free[node] >= jobs[index].devices:
+                    held[index], types[index] = jobs[index].devices, fleet.node_types[node]
+                    placements[index] = ((node, jobs[index].devices),)
+                    free[node] -= jobs[index].devices
+            also = {"devices": held, "type_index": types, "placements": placements, "free": free, "held_s": np.full(14, 50.0)}
+            found = slurm(state(jobs, fleet, time_s=1000.0, **also), settings)
+            decided.append((found.devices.tolist(), found.type_index.tolist(), found.placements, found.reasons, found.memory))
+    assert decided[:25] == decided[25:] and sum(any(each[0][5:]) for each in decided) > 20

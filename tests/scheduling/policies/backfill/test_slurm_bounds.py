@@ -10,7 +10,6 @@ from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.backfill.slurm import slurm
-from paceline.scheduling.policies.backfill.slurm_bounds import user_of
 from paceline.scheduling.queues.slurm_config import parse_slurm
 from scheduling_toys import rigid, simulated
 
@@ -114,7 +113,3 @@ def test_limits_decide(name: str) -> None:
         return
     schedule = simulated(jobs, policy, Fleet.named("1x8xT4"))
     assert [outcome.start_s for outcome in schedule.outcomes] == expected
-
-
-def test_the_user_of_a_job() -> None:
-    assert user_of(rigid("j", 1.0)) == ("default", "default")

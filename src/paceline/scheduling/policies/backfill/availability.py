@@ -55,22 +55,25 @@ class Availability:
         Args:
             after_s: earliest time that counts.
         """
-        times, free = self.times_s, self.free
-        first = max(int(times.searchsorted(after_s, "right")) - 1, 0)
-        short = np.flatnonzero(free[first:] < devices) + first
+        count, times = self._count, self._times
+        first = max(int(times[:count].searchsorted(after_s, "right")) - 1, 0) if after_s > times[0] else 0
+        short = (self._free[first:count] < devices).nonzero()[0]
         if not short.size:
             return max(float(times[first]), after_s)
-        begins, ends = np.concatenate([[first], short + 1]), np.concatenate([short, [len(times)]])
-        whole = begins < ends
-        begins, ends = begins[whole], ends[whole]
-        if not begins.size:
-            return math.inf
-        starts = np.maximum(times[begins], after_s)
-        stops = np.full(len(ends), math.inf)
-        bounded = ends < len(times)
-        stops[bounded] = times[ends[bounded]]
-        long = np.flatnonzero(stops >= starts + seconds - ROUNDING_S)
-        return float(starts[long[0]]) if long.size else math.inf
+        short += first
+        if first < short[0]:  # devices are free at once
+            start_s = max(float(times[first]), after_s)
+            if times[short[0]] >= start_s + seconds - ROUNDING_S:
+                return start_s
+        begins = short[:-1][short[1:] - short[:-1] > 1] + 1 if short.size > 1 else short[:0]
+        if begins.size:
+            stops = times[short[short.searchsorted(begins)]]
+            starts = np.maximum(times[begins], after_s)
+            long = (stops >= starts + seconds - ROUNDING_S).nonzero()[0]
+            if long.size:
+                return float(starts[long[0]])
+        last = int(short[-1]) + 1
+        return max(float(times[last]), after_s) if last < count else math.inf
 
     def least(self, start_s: float, seconds: float) -> int:
         """Return the least number of free devices in a period."""

@@ -45,6 +45,13 @@ class NodePlan:
         self._nodes = np.array([node for node, _, _ in rows], np.int64)
         self._counts = np.array([count for _, count, _ in rows], np.int64)
         self._ends_s = np.array([end_s for _, _, end_s in rows], float)
+        self._legal: dict[tuple[int, int, Domain], Ints] = {}
+        self._first_s: dict[tuple[int, int, Domain], Array] = {}
+        self._over_time: dict[tuple[int, int], Availability] = {}
+
+    def most_free(self, group: int) -> int:
+        """Return the most free devices of a node of a type now."""
+        return int(self.free[self.state.fleet.nodes_of(group)].max())
 
     def place(self, group: int, devices: int, seconds: float, domain: Domain) -> Placement:
         """Place devices from now on, where they are not kept for others. The placement is empty if there is no room."""
@@ -61,6 +68,7 @@ class NodePlan:
         for node, count in placement:
             self.free[node] -= count
         self._add(placement, end_s)
+        self._forget()
         for kept in self.kept:
             if count := devices_on(placement, kept.nodes):
                 kept.available.reserve(count, self.state.time_s, end_s - self.state.time_s)
@@ -68,6 +76,7 @@ class NodePlan:
     def give_back(self, placement: Placement, until_s: float, end_s: float) -> None:
         """Free the devices of a placement at ``until_s`` instead of ``end_s``."""
         now_s = self.state.time_s
+        self._forget()
         for node, count in placement:
             row = np.flatnonzero((self._nodes == node) & (self._ends_s == end_s) & (self._counts == count))[0]
             self._ends_s[row] = until_s
@@ -92,9 +101,25 @@ class NodePlan:
             if _overlap(kept.nodes, nodes):
                 kept.available.reserve(devices, start_s, seconds)
         self.kept.append(_Kept(nodes, devices, start_s, seconds, available))
+        self._over_time = {key: over for key, over in self._over_time.items() if not _overlap(slice(*key), nodes)}
+
+    def _forget(self) -> None:
+        """Drop what was computed for devices that another job holds now."""
+        self._first_s.clear()
+        self._over_time.clear()
 
     def within(self, nodes: slice) -> Availability:
         """Return the free devices of some nodes over time, without those that are kept."""
+        return self._within(nodes).copy()
+
+    def _within(self, nodes: slice) -> Availability:
+        """As ``within``, not to be changed."""
+        key = nodes.start, nodes.stop
+        if key not in self._over_time:
+            self._over_time[key] = self._made_within(nodes)
+        return self._over_time[key]
+
+    def _made_within(self, nodes: slice) -> Availability:
         there = (self._nodes >= nodes.start) & (self._nodes < nodes.stop)
         free = int(self.free[nodes].sum())
         available = Availability(self.state.time_s, free, self._ends_s[there], self._counts[there])
@@ -105,9 +130,21 @@ class NodePlan:
 
     def domains(self, group: int, devices: int, domain: Domain) -> list[slice]:
         """Return the nodes of each node or rack that can hold these devices."""
+        return [self._domain(group, number, domain) for number in self._large_enough(group, devices, domain).tolist()]
+
+    def _domain(self, group: int, number: int, domain: Domain) -> slice:
         size, there = self._size(group, domain), self.state.fleet.nodes_of(group)
-        every = [slice(first, min(first + size, there.stop)) for first in range(there.start, there.stop, size)]
-        return [nodes for nodes in every if self.state.fleet.node_devices[nodes].sum() >= devices]
+        first = there.start + number * size
+        return slice(first, min(first + size, there.stop))
+
+    def _large_enough(self, group: int, devices: int, domain: Domain) -> Ints:
+        """Return the numbers of the nodes or racks of a type that can hold these devices."""
+        key = group, devices, domain
+        if key not in self._legal:
+            size, there = self._size(group, domain), self.state.fleet.nodes_of(group)
+            sums = np.add.reduceat(self.state.fleet.node_devices[there], np.arange(0, there.stop - there.start, size))
+            self._legal[key] = np.flatnonzero(sums >= devices)
+        return self._legal[key]
 
     def _size(self, group: int, domain: Domain) -> int:
         nodes = self.state.fleet.groups[group]
@@ -115,18 +152,19 @@ class NodePlan:
 
     def earliest(self, group: int, devices: int, seconds: float, domain: Domain, after_s: float) -> tuple[float, slice | None]:
         """Return the first time at which one node or rack has devices for some seconds, and its nodes; inf if there is none."""
-        domains = self.domains(group, devices, domain)
-        first_s = self._without_kept(group, devices, domain)
+        numbers = self._large_enough(group, devices, domain)
+        key = group, devices, domain
+        if key not in self._first_s:
+            self._first_s[key] = self._without_kept(group, devices, domain)
+        bounds = np.maximum(self._first_s[key][numbers], after_s)
         best: tuple[float, slice | None] = (math.inf, None)
-        start = self.state.fleet.nodes_of(group).start
-        size = self._size(group, domain)
-        bounds = np.maximum([first_s[(nodes.start - start) // size] for nodes in domains], after_s)
         for place in np.argsort(bounds, kind="stable").tolist():
-            if bounds[place] >= best[0]:
+            bound = float(bounds[place])
+            if bound >= best[0]:
                 break
-            nodes = domains[place]
+            nodes = self._domain(group, int(numbers[place]), domain)
             exact = any(_overlap(kept.nodes, nodes) for kept in self.kept)
-            moment_s = self.within(nodes).earliest(devices, seconds, after_s) if exact else float(bounds[place])
+            moment_s = self._within(nodes).earliest(devices, seconds, after_s) if exact else bound
             if moment_s < best[0]:
                 best = moment_s, nodes
         return best

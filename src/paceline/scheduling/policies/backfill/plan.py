@@ -93,26 +93,36 @@ class BackfillPlan:
 
     def earliest(self, index: int, groups: Iterable[int] | None = None) -> tuple[float, float, int]:
         """Return the earliest start of a job, its seconds and its type; the start is inf if no time is known."""
-        asked = int(self.state.requested[index])
-        found = [
-            (self._earliest_on(index, asked, seconds, group)[0], seconds, group)
-            for seconds, group in self.options(index, groups)
-        ]
-        return min(found, default=(math.inf, math.inf, -1))
+        return self.find_start(index, groups)[:3]
 
-    def reserve(self, index: int, groups: Iterable[int] | None = None) -> bool:
+    def find_start(self, index: int, groups: Iterable[int] | None) -> tuple[float, float, int, slice | None]:
+        """Return the earliest start, its seconds, its type, and the nodes if the job requires some together."""
+        asked = int(self.state.requested[index])
+        best: tuple[float, float, int] | None = None
+        nodes: slice | None = None
+        for seconds, group in self.options(index, groups):
+            start_s, there = self._earliest_on(index, asked, seconds, group)
+            if best is None or (start_s, seconds, group) < best:
+                best, nodes = (start_s, seconds, group), there
+        return *(best or (math.inf, math.inf, -1)), nodes
+
+    def reserve(
+        self, index: int, groups: Iterable[int] | None = None, found: tuple[float, float, int, slice | None] | None = None
+    ) -> bool:
         """Keep devices for a job from its earliest start on. Without a known start its types take no further jobs.
+
+        Args:
+            found: its earliest start, as ``find_start`` returned it just before.
 
         Returns:
             True if it has a reservation.
         """
         self.waits = True
-        start_s, seconds, group = self.earliest(index, groups)
+        start_s, seconds, group, nodes = found or self.find_start(index, groups)
         asked = int(self.state.requested[index])
         if start_s == math.inf:
             self.close(index, groups)
             return False
-        nodes = self._earliest_on(index, asked, seconds, group)[1]
         if self._nodes is not None and nodes is not None:
             self._nodes.keep(nodes, asked, start_s, seconds)
         self.available[group].reserve(asked, start_s, seconds)
@@ -123,9 +133,22 @@ class BackfillPlan:
         """Let no further job start on the types that a waiting job may use."""
         self.closed.update(group for _, group in self.options(index, groups))
 
+    def may_start(self, index: int, groups: Iterable[int]) -> bool:
+        """Return whether ``start`` may start a job now. Once it is False, it stays False unless jobs are preempted."""
+        asked, now_s, job = int(self.state.requested[index]), self.state.time_s, self.state.jobs[index]
+        for group in groups:
+            if self.free_now(group) < asked or group in self.closed or not job.may_use(self.state.fleet.types[group]):
+                continue
+            seconds = self.seconds(index, group)
+            if seconds is None or self.available[group].least(now_s, seconds) < asked:
+                continue
+            if self._nodes is None or job.topology != "node" or self._nodes.most_free(group) >= asked:
+                return True
+        return False
+
     def free_now(self, group: int) -> int:
         """Return the devices of a type that are free now."""
-        return self.available[group].least(self.state.time_s, 0.0)
+        return int(self.available[group].free[0])
 
     def _earliest_on(self, index: int, asked: int, seconds: float, group: int) -> tuple[float, slice | None]:
         counted_s, topology = self.available[group].earliest(asked, seconds), self.state.jobs[index].topology

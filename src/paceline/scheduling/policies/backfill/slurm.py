@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +17,9 @@ from paceline.array_types import Array
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.backfill.expected_length import Lengths
 from paceline.scheduling.policies.backfill.plan import BackfillPlan
-from paceline.scheduling.policies.backfill.slurm_bounds import BoundsInUse, user_of
+from paceline.scheduling.policies.backfill.slurm_bounds import BoundsInUse
 from paceline.scheduling.queues.fair_share import DecayedUsage, User, fair_share_factors
-from paceline.scheduling.queues.slurm_settings import Qos, SlurmPartition, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import JobKind, SlurmSettings
 from paceline.scheduling.state import Decision, State
 from paceline.scheduling.traces.type_names import types_meant
 
@@ -34,46 +35,58 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
     Args:
         lengths: source of the expected lengths; Slurm itself knows time limits only.
     """
+    kinds = _kinds(state, settings)
     usage = DecayedUsage(settings.half_life_s, settings.usage, state.memory)
     usage.pass_to(state.time_s)
-    factors = fair_share_factors(settings, usage.usage, {user_of(job) for job in state.jobs}) if settings.multifactor else {}
+    factors = fair_share_factors(settings, usage.usage, {kind.user for kind in kinds}) if settings.multifactor else {}
     waiting = np.flatnonzero(state.devices == 0).tolist()
-    priorities = priority_of(state, settings, factors)
-    tiers = [_partition(settings, job).tier for job in state.jobs]
-    order = sorted(waiting, key=lambda index: (-tiers[index], -priorities[index], index))
-    plan = BackfillPlan(_with_limits(state, settings), lengths)
+    priority = priority_of(state, settings, factors).tolist()
+    tiers = [kind.partition.tier for kind in kinds]
+    order = sorted(waiting, key=lambda index: (-tiers[index], -priority[index], index))
+    plan = BackfillPlan(_with_limits(state, settings, kinds), lengths)
     removed: dict[int, str] = {}
-    bounds = BoundsInUse(plan.state, settings)
+    bounds = BoundsInUse(plan.state, settings, kinds)
+    legal = _legal_groups(state, settings)
+    later = _LaterStarts(plan, bounds, legal, order)
+    shows_tier = settings.preempt == "partition_prio" or len(set(tiers)) > 1
     tested = 0
-    for index in order:
+    for place, index in enumerate(order):
         if tested >= settings.max_tested:
             break
-        groups, bound = bounds.within(index, _groups(state, settings, index))
+        groups, bound = bounds.within(index, legal[index])
         if bound:
             plan.reasons[index] = bound
             continue
-        if plan.start(index, groups):
+        if plan.may_start(index, groups) and plan.start(index, groups):
             bounds.add(index, int(plan.types[index]))
             continue
-        if settings.preempt != "none" and _preempts(plan, settings, index, groups, removed) and plan.start(index, groups):
+        if (
+            settings.preempt != "none"
+            and _preempts(plan, settings, kinds, index, groups, removed)
+            and plan.start(index, groups)
+        ):
             bounds.add(index, int(plan.types[index]))
             continue
         tested += 1
-        where = f", tier {tiers[index]}" if settings.preempt == "partition_prio" or len(set(tiers)) > 1 else ""
-        share = f", fair share {factors.get(user_of(state.jobs[index]), 1.0):.3g} of 1" if factors else ""
+        where = f", tier {tiers[index]}" if shows_tier else ""
+        share = f", fair share {factors.get(kinds[index].user, 1.0):.3g} of 1" if factors else ""
         ahead = "jobs before it in priority keep devices" if plan.waits else "it is first in priority, and waits for devices"
-        plan.reasons[index] = f"{ahead}: its priority was {priorities[index]:,.0f}{share}{where}"
-        start_s = plan.earliest(index, groups)[0]
+        plan.reasons[index] = f"{ahead}: its priority was {priority[index]:,.0f}{share}{where}"
+        if plan.waits and settings.preempt == "none" and not later.any_after(place):
+            continue  # devices that are kept for it would change nothing now
         if not settings.backfill:
             plan.close(index, groups)
-        elif not _qos(settings, state.jobs[index]).reserves:
+            continue
+        if not kinds[index].quality.reserves:
             plan.waits = True
-        elif start_s <= state.time_s + settings.window_s or start_s == math.inf:
-            plan.reserve(index, groups)
+            continue
+        found = plan.find_start(index, groups)
+        if found[0] <= state.time_s + settings.window_s or found[0] == math.inf:
+            plan.reserve(index, groups, found)
     decision = plan.decision(order)
     held: Counter[User] = Counter()
-    for job, devices in zip(state.jobs, decision.devices.tolist(), strict=True):
-        held[user_of(job)] += devices * job.share
+    for job, kind, devices in zip(state.jobs, kinds, decision.devices.tolist(), strict=True):
+        held[kind.user] += devices * job.share
     usage.hold(held)
     holds_until_s = math.inf if not (decision.devices == 0).any() else -math.inf
     return replace(decision, memory=usage.to_json(), holds_until_s=holds_until_s, removed=removed)
@@ -91,11 +104,12 @@ def priority_of(state: State, settings: SlurmSettings, factors: dict[User, float
     age = np.minimum(state.age_s / settings.max_age_s, 1.0) if settings.max_age_s else np.ones(len(state.jobs))
     size = np.asarray(state.requested / max(int(state.capacity.sum()), 1), float)
     size = 1 - size if settings.favor_small else size
-    partition = [_partition(settings, job).priority for job in state.jobs]
+    kinds = _kinds(state, settings)
+    partition = [kind.partition.priority for kind in kinds]
     most = max((stated.priority for stated in settings.partitions.values()), default=1.0)
-    quality = [_qos(settings, job).priority for job in state.jobs]
+    quality = [kind.quality.priority for kind in kinds]
     best = max((stated.priority for stated in settings.qos.values()), default=0.0)
-    fair = [factors.get(user_of(job), 1.0) for job in state.jobs]
+    fair = [factors.get(kind.user, 1.0) for kind in kinds]
     return np.asarray(
         added
         + settings.weight_age * age
@@ -106,41 +120,69 @@ def priority_of(state: State, settings: SlurmSettings, factors: dict[User, float
     )
 
 
-def _partition(settings: SlurmSettings, job: Job) -> SlurmPartition:
-    return settings.partitions.get(job.queue) or _DEFAULT_PARTITION
+def _kinds(state: State, settings: SlurmSettings) -> list[JobKind]:
+    """Return the settings that apply to each job."""
+    return [settings.kind(job.virtual_cluster, job.owner, job.queue, job.qos) for job in state.jobs]
 
 
-def _qos(settings: SlurmSettings, job: Job) -> Qos:
-    return settings.quality(job.qos)
+def _legal_groups(state: State, settings: SlurmSettings) -> list[tuple[int, ...]]:
+    """Return the types that each job may use by its partition."""
+    types = state.fleet.types
+    every = tuple(range(len(types)))
+    of_partition: dict[str, tuple[int, ...]] = {}
+    for name, partition in settings.partitions.items():
+        if partition.types:
+            meant = {kind for stated in partition.types for kind in types_meant(stated, types)}
+            of_partition[name] = tuple(group for group, kind in enumerate(types) if kind in meant)
+    return [of_partition.get(job.queue, every) for job in state.jobs]
 
 
-_DEFAULT_PARTITION = SlurmPartition()
+class _LaterStarts:
+    """Waiting jobs that may start in this decision after another one. In its course free devices only become fewer."""
+
+    def __init__(self, plan: BackfillPlan, bounds: BoundsInUse, legal: Sequence[tuple[int, ...]], order: Sequence[int]) -> None:
+        self._plan, self._bounds, self._legal, self._order = plan, bounds, legal, order
+        self._last = len(order) - 1
+
+    def any_after(self, place: int) -> bool:
+        """Return whether any job after a place of the order may start."""
+        while self._last > place:
+            index = self._order[self._last]
+            groups, broken = self._bounds.within(index, self._legal[index])
+            if not broken and self._plan.may_start(index, groups):
+                return True
+            self._last -= 1
+        return False
 
 
-def _groups(state: State, settings: SlurmSettings, index: int) -> list[int]:
-    stated, types = _partition(settings, state.jobs[index]).types, state.fleet.types
-    meant = {name for given in stated for name in types_meant(given, types)}
-    return [group for group, name in enumerate(types) if not stated or name in meant]
-
-
-def _with_limits(state: State, settings: SlurmSettings) -> State:
+def _with_limits(state: State, settings: SlurmSettings, kinds: Sequence[JobKind]) -> State:
     """Return the state with time limits for jobs that state none: the default of the partition, or the longest legal one."""
     legal = any(each.default_limit_s or each.max_limit_s for each in settings.partitions.values())
     if not legal and not settings.is_bounded:
         return state
-    jobs = [replace(job, limit_s=limit_s) if (limit_s := _limit_s(settings, job)) else job for job in state.jobs]
+    jobs = [
+        replace(job, limit_s=limit_s) if (limit_s := _limit_s(kind, job)) else job
+        for job, kind in zip(state.jobs, kinds, strict=True)
+    ]
     return replace(state, jobs=jobs)
 
 
-def _limit_s(settings: SlurmSettings, job: Job) -> float:
+def _limit_s(kind: JobKind, job: Job) -> float:
     """Return the time limit that a job gets; 0: it has one, or none applies."""
     if job.limit_s:
         return 0.0
-    most = (_partition(settings, job).default_limit_s, settings.bounds(*user_of(job), job.queue, job.qos).most_s)
+    most = (kind.partition.default_limit_s, kind.bounds.most_s)
     return min((limit_s for limit_s in most if limit_s), default=0.0)
 
 
-def _preempts(plan: BackfillPlan, settings: SlurmSettings, index: int, groups: list[int], removed: dict[int, str]) -> bool:
+def _preempts(
+    plan: BackfillPlan,
+    settings: SlurmSettings,
+    kinds: Sequence[JobKind],
+    index: int,
+    groups: Sequence[int],
+    removed: dict[int, str],
+) -> bool:
     """Preempt jobs of a lower tier or of qualities of service that this job's may preempt."""
     state, job = plan.state, plan.state.jobs[index]
 
@@ -148,8 +190,8 @@ def _preempts(plan: BackfillPlan, settings: SlurmSettings, index: int, groups: l
         if float(state.held_s[other]) < settings.exempt_s:
             return False
         if settings.preempt == "qos":
-            return (state.jobs[other].qos or "normal") in _qos(settings, job).preempts
-        return _partition(settings, state.jobs[other]).tier < _partition(settings, job).tier
+            return (state.jobs[other].qos or "normal") in kinds[index].quality.preempts
+        return kinds[other].partition.tier < kinds[index].partition.tier
 
     before = plan.devices.copy()
     if not plan.preempt(index, lower, groups):

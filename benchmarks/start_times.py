@@ -14,7 +14,7 @@ submitted.
 
 Chosen without the scored rows: ``LOAD``, the usual limits, and all constants of ``paceline.scheduling.starts`` are from
 publications or round numbers. The column ``used_for`` says what a source was used for. On sources of ``development``, and on
-two runs of ``start_times_slurm.py``, the form of the lengths' distribution and the rule of ranges were chosen. Sources of
+runs of ``start_times_slurm.py``, the form of the lengths' distribution and the rule of ranges were chosen. Sources of
 ``score`` were forecast by an earlier version, whose misses were looked at. They have no part in the rule of ranges. Sources
 ``unseen`` were forecast at the end only.
 

@@ -42,7 +42,7 @@ LOAD = 1.0
 """Mean load of the hosts while jobs arrive, without the seconds that Slurm takes for each start."""
 QUEUE, SEED = "b436b2", 3
 """Virtual cluster of Philly whose jobs are taken, and seed of limits and arrivals."""
-USED_FOR = {**dict.fromkeys(("ee9e8c", "6c71a0"), "development"), **dict.fromkeys(("b436b2", "103959"), "score")}
+USED_FOR = {**dict.fromkeys(("ee9e8c", "6c71a0", "b436b2"), "development"), "103959": "score"}
 """Use of each queue's run, as in ``start_times.py``. On ``ee9e8c`` the weights of an owner's jobs and the periods of
 correlated lengths were chosen too."""
 WARM = 30

@@ -7,7 +7,8 @@ time series prediction", NeurIPS 2023). The errors need not be independent, and 
 share of misses is held over many busy periods, and not within one.
 
 The tracker instead of quantiles of past errors, ``HINDCASTS`` and ``RECENT`` were chosen in sight of the sources of
-``development`` in ``benchmarks/start_times.py`` and ``benchmarks/start_times_slurm.py`` alone.
+``development`` in ``benchmarks/start_times.py`` and ``benchmarks/start_times_slurm.py`` alone. A range of no width then became
+wide before any miss. This was corrected in sight of the lightly loaded run of Slurm, which counts as ``development`` since.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ LEAST_ENDED = 20
 """Fewest jobs that had ended at the moment of a hindcast, as a history of lengths."""
 WAITED_S = 1.0
 """Least wait of a job that did not start when it was submitted."""
-WHOLE_S = 1.0
-"""Tolerance of a wait: logs state submission and start in whole seconds."""
 RATE = 0.1
 """Step of the logarithm of a stretch after a miss. Angelopoulos, Candès and Tibshirani take a tenth of the range of the scores,
 which is log(``MOST_STRETCH``) = 1.1."""
@@ -46,7 +45,8 @@ CYCLE_S = 60.0
 """Time up to which errors are compared by difference, and beyond by ratio: Slurm tries all jobs once in 60 s
 (``slurm.conf``, ``sched_interval``)."""
 LEAST_HALF = 0.4
-"""Half of a range, as a logarithm, below which errors count in themselves and not as multiples of the half: a factor of 1.5."""
+"""Half of a range, as a logarithm, of which a stretch adds at least multiples: a factor of 1.5. Narrower halves do not grow
+by multiples of themselves, and the simulated range may have no width."""
 
 MOST_STRETCH = 3.0
 """Greatest stretch, and inverse of the least. Starts farther outside are not of the simulated kind: the share inside tells."""
@@ -154,8 +154,8 @@ class _RangeTracker:
         low_s, high_s = hindcast.scale.ends(self.below, self.above)
         start_s = float(hindcast.start_s) if hindcast.start_s == hindcast.start_s else math.inf
         wait_s = start_s - hindcast.moment_s
-        missed = wait_s < low_s - WHOLE_S, wait_s > high_s + WHOLE_S
-        known_s = min(start_s, hindcast.moment_s + high_s + WHOLE_S)
+        missed = wait_s < low_s, wait_s > high_s
+        known_s = min(start_s, hindcast.moment_s + high_s)
         heapq.heappush(self._pending, (known_s, len(self.issued), missed))
         self.issued.append((start_s, not any(missed)))
 
@@ -183,20 +183,23 @@ class _WaitScale:
         if not np.isfinite(logs[math.ceil(HIGH * (len(logs) - 1))]):
             return None
         low, middle, high = (float(np.quantile(logs[np.isfinite(logs)], share, method="hazen")) for share in (LOW, 0.5, HIGH))
-        return cls(middle, max(middle - low, LEAST_HALF), max(high - middle, LEAST_HALF))
+        least = _least_half(middle)
+        return cls(middle, max(middle - low, least), max(high - middle, least))
 
     def ends(self, below: float, above: float) -> tuple[float, float]:
         """Return the waits at both ends of the stretched range."""
-        low, high = self.middle - below * self.below, self.middle + above * self.above
+        low = self.middle - float(_stretched(self.below, LEAST_HALF, below))
+        high = self.middle + float(_stretched(self.above, LEAST_HALF, above))
         return max(math.exp(low) - CYCLE_S, 0.0), max(math.exp(high) - CYCLE_S, 0.0)
 
     def moved(self, waits_s: Array, below: float, above: float) -> Array:
-        """Return waits at multiples of their differences to the median. Equal waits spread over the least half."""
+        """Return waits at multiples of their differences to the median. Equal waits are spread by a stretch above 1."""
         logs = _logs(waits_s)
         ranks = (np.argsort(np.argsort(logs, kind="stable"), kind="stable") + 0.5) / len(logs) - 0.5
-        least = LEAST_HALF * np.maximum(np.abs(ranks) - 0.5 / len(logs), 0.0) / (HIGH - 0.5)
-        apart = np.maximum(np.abs(logs - self.middle), least)
-        moved = self.middle + np.where(ranks < 0, -below, above) * apart
+        share = np.maximum(np.abs(ranks) - 0.5 / len(logs), 0.0) / (HIGH - 0.5)
+        apart = np.maximum(np.abs(logs - self.middle), share * _least_half(self.middle))
+        least = share * LEAST_HALF
+        moved = self.middle + np.where(ranks < 0, -_stretched(apart, least, below), _stretched(apart, least, above))
         return np.maximum(np.exp(moved) - CYCLE_S, 0.0)
 
 
@@ -306,6 +309,16 @@ def _start(job: LoggedJob, now_s: float) -> float:
     if job.start_s == job.start_s or job.state == "waiting":
         return job.start_s
     return (now_s if job.state == "running" else job.end_s) - max(job.run_s, 0.0)
+
+
+def _least_half(middle: float) -> float:
+    """Return half of a range that is a factor of 1.5 of the wait."""
+    return LEAST_HALF * (1 - CYCLE_S / math.exp(middle))
+
+
+def _stretched(apart: Array | float, least: Array | float, factor: float) -> Array:
+    """Return multiples of differences. What a factor above 1 adds is at least as much as for the least difference."""
+    return np.asarray(apart * factor if factor <= 1 else apart + (factor - 1) * np.maximum(apart, least))
 
 
 def _logs(waits_s: Array) -> Array:

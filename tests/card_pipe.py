@@ -55,7 +55,7 @@ class PipeCard:
     def __exit__(self, *error: object) -> None:
         assert self.process.stdin and self.process.stdout and self.process.stderr
         self.process.stdin.close()
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=200)
         said = self.process.stderr.read().decode()
         self.process.stdout.close()
         self.process.stderr.close()

@@ -131,4 +131,4 @@ class Job:
             with suppress(OSError):
                 for pid in {rank.pid, rank.process.pid} if not rank.ended_at else ():
                     os.kill(pid, signal.SIGKILL)
-            rank.process.wait(30)
+            rank.process.wait(150)

@@ -52,7 +52,7 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def said(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout
 
@@ -67,12 +67,12 @@ def typed_in_zsh(file: Path) -> list[str]:
     for typed in (typed for typed, words in CASES.items() if len(words) == 1):
         os.write(terminal, f"{typed}\t\x14".encode())
         while not (found := re.search("<<(.*?)>>", seen)):
-            assert select.select([terminal], [], [], 30)[0], seen
+            assert select.select([terminal], [], [], 150)[0], seen
             seen += os.read(terminal, 65536).decode(errors="replace")
         lines.append(found[1].strip())
         seen = seen[found.end() :]
     os.close(terminal)
-    process.wait(30)
+    process.wait(150)
     return lines
 
 

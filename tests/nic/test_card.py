@@ -388,7 +388,7 @@ def test_an_engine_takes_the_codecs_place(tmp_path: Path) -> None:
         assert np.array_equal(np.frombuffer(payloads([host])[48:], np.uint32), values & 0xFFFF0000)
         (packed,) = pipe.transmit(tcp_frame(message(np.full(300, 3e38, np.float32).tobytes()), 1249))
         assert len(payloads([packed])) == 12 + 4 + 48 + 600 and pipe.receive(packed) == [] and pipe.counters().damaged == 1
-    bad = subprocess.run([str(program()), "--pipe", "--engine", "/none.so"], capture_output=True, text=True, timeout=20)
+    bad = subprocess.run([str(program()), "--pipe", "--engine", "/none.so"], capture_output=True, text=True, timeout=200)
     assert bad.returncode == 2 and bad.stderr.startswith("_nic_card: /none.so") and len(bad.stderr.splitlines()) == 1
 
 

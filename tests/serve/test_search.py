@@ -63,13 +63,13 @@ def test_a_question_that_waits_behind_a_newer_one_is_not_searched() -> None:
 
     def search(own: Question) -> str:
         begun.set()
-        assert go.wait(20)
+        assert go.wait(150)
         return "answer"
 
     searches = Searches(search)
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(searches.answer, {"n": "1"}, asked)
-        assert begun.wait(20)
+        assert begun.wait(150)
         second = pool.submit(searches.answer, {"n": "2"}, asked)
         while searches._newest != (("n", "2"),):
             pass
@@ -77,6 +77,6 @@ def test_a_question_that_waits_behind_a_newer_one_is_not_searched() -> None:
         while searches._newest != (("n", "3"),):
             pass
         go.set()
-        assert first.result(20) == third.result(20) == "answer"
+        assert first.result(150) == third.result(150) == "answer"
         with pytest.raises(Superseded):
-            second.result(20)
+            second.result(150)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,8 +48,8 @@ class Grown:
         return replace(targets, placements=placements)
 
 
-def run(world: World, base: Path, faults: Callable[[], None] | None = None) -> list[str]:
-    """Three jobs on two devices under las. Return the events."""
+def run(world: World, base: Path, faults: Callable[[list[str]], None] | None = None) -> list[str]:
+    """Three jobs on two devices under las. Return the events. ``faults``: called beside it with what the runner says."""
     said: list[str] = []
     with Journal(base / "state" / "state.sqlite") as journal, world.alive():
         began = time.time()
@@ -56,7 +57,7 @@ def run(world: World, base: Path, faults: Callable[[], None] | None = None) -> l
             launch = training(base, f"j{number}", EPOCHS, directory=str(base), max_devices=most, grace_s=5.0)
             journal.add(launch, began + 2.0 * number)
         runner = Runner(world.executor, journal, Grown(), 1.5, say=said.append)
-        thread = threading.Thread(target=faults, daemon=True) if faults else None
+        thread = threading.Thread(target=faults, args=(said,), daemon=True) if faults else None
         if thread is not None:
             thread.start()
         runner.run()
@@ -74,7 +75,6 @@ def check_trained(base: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("queue", ["", "team"])
 def test_three_jobs_under_las_with_a_suspend_and_a_resize(make_world: Make, tmp_path: Path, queue: str) -> None:
     world = make_world({"a": 1, "b": 1}, torchrun=TORCHRUN, queue=queue)
@@ -94,26 +94,36 @@ def test_three_jobs_under_las_with_a_suspend_and_a_resize(make_world: Make, tmp_
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)
 def test_a_server_that_dies_a_watch_that_expires_and_a_pod_that_is_evicted_lose_no_job(
     make_world: Make, tmp_path: Path
 ) -> None:
     world = make_world({"a": 1, "b": 1}, torchrun=TORCHRUN)
 
-    def faults() -> None:
-        time.sleep(4.0)
+    # All of j0 is trained only when the faults are over.
+    (tmp_path / "j0").mkdir()
+    (tmp_path / "j0" / "needs").write_text(json.dumps({"faults": "1"}))
+
+    def running() -> list[dict[str, Any]]:
+        return [p for p in world.store.list("pods") if p["status"].get("phase") == "Running"]
+
+    def faults(said: list[str]) -> None:
+        while not (tmp_path / "j0" / "epochs").exists():
+            time.sleep(0.05)
         world.server.stop()
-        time.sleep(2.0)
+        while not any("no answer, asked again next round" in line for line in said):
+            time.sleep(0.05)
         world.server.start()
         world.store.compact()
-        time.sleep(2.0)
-        running = [p for p in world.store.list("pods") if p["status"].get("phase") == "Running"]
-        for pod in running[:1]:
+        while not running():
+            time.sleep(0.05)
+        for pod in running()[:1]:
             lost = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "preempted"}
             head = pod["metadata"]
             world.store.patch("pods", head["namespace"], head["name"], {"status": {"conditions": [lost]}}, "status")
             world.store.delete("pods", head["namespace"], head["name"])
         world.store.compact()
+        (tmp_path / "faults").mkdir()
+        (tmp_path / "faults" / "epochs").write_text("1 1\n")
 
     events = run(world, tmp_path, faults)
     text = "\n".join(events)
@@ -123,7 +133,6 @@ def test_a_server_that_dies_a_watch_that_expires_and_a_pod_that_is_evicted_lose_
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)
 def test_the_command_runs_jobs_on_a_queue(make_world: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = make_world({"a": 2, "b": 2}, torchrun=TORCHRUN)
     world.queue({"any": 3})

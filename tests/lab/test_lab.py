@@ -34,9 +34,9 @@ if os.environ["RANK"] == "0":
     took = time.perf_counter() - began if began else 1.0
     print(json.dumps({"bytes": total, "rate": (total - before) / took if began else 0.0}))
 elif os.environ["RANK"] == "1":
-    for _ in range(200):
+    for _ in range(2000):
         try:
-            link = socket.create_connection((address, port), timeout=20)
+            link = socket.create_connection((address, port), timeout=100)
             break
         except OSError:
             time.sleep(0.05)
@@ -264,7 +264,7 @@ def test_after_a_kill_down_and_up_find_what_is_left(after: int, then: str, name:
 
 def test_exec_ends_the_rest_and_down_ends_what_a_killed_exec_left(pair: lab.Lab) -> None:
     with pytest.raises(lab.HostFailed, match=r"host 1 \(10.77.0.2, rank 1\) ended with code 5"):
-        pair.run(["sh", "-c", "[ {rank} = 0 ] || exit 5; sleep 1000"], timeout=50)
+        pair.run(["sh", "-c", "[ {rank} = 0 ] || exit 5; sleep 1000"], timeout=200)
     code = "import sys; from paceline import lab; lab.find(sys.argv[1]).run(['sh', '-c', 'sleep 77 & sleep 78'])"
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
     runner = subprocess.Popen([sys.executable, "-c", code, pair.topology.name], env=environment)

@@ -65,9 +65,9 @@ if os.environ["RANK"] == "0":
                 file.write(data)
             print(time.perf_counter() - began)
 else:
-    for _ in range(400):
+    for _ in range(2000):
         try:
-            link = socket.create_connection((address, port), timeout=20)
+            link = socket.create_connection((address, port), timeout=100)
             break
         except OSError:
             time.sleep(0.05)

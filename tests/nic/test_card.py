@@ -379,7 +379,7 @@ def test_an_engine_takes_the_codecs_place(tmp_path: Path) -> None:
         pytest.skip("needs g++: apt-get install g++")
     (tmp_path / "engine.cpp").write_text(ENGINE)
     library = str(tmp_path / "engine.so")
-    subprocess.run(["g++", "-O1", "-shared", "-fPIC", "-o", library, str(tmp_path / "engine.cpp")], check=True, timeout=100)
+    subprocess.run(["g++", "-O1", "-shared", "-fPIC", "-o", library, str(tmp_path / "engine.cpp")], check=True, timeout=250)
     with PipeCard("--engine", library, k=9) as pipe:
         values = np.frombuffer(gradient(300, 1), np.uint32)
         (packed,) = pipe.transmit(tcp_frame(message(values.tobytes()), 1))

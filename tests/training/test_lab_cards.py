@@ -56,7 +56,7 @@ def run(cluster: Any, tmp_path: Path, cases: dict[str, Any]) -> list[dict[str, A
     script = tmp_path / "rank.py"
     script.write_text(SCRIPT)
     environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(p for p in sys.path if p)}
-    results = cluster.run([sys.executable, str(script), json.dumps(cases)], env=environment, timeout=120)
+    results = cluster.run([sys.executable, str(script), json.dumps(cases)], env=environment, timeout=250)
     return [json.loads(result.stdout.partition("FOUND ")[2]) for result in results]
 
 

@@ -120,7 +120,7 @@ def owned(rank: int, workers: int, cases: str) -> dict[str, Any]:
 
 
 def ranks() -> list[dict[str, Any]]:
-    return launch_once(owned, 2, timeout=100, cases=",".join(MODELS))
+    return launch_once(owned, 2, cases=",".join(MODELS))
 
 
 def mean(seen: dict[str, Any], name: str) -> np.ndarray:

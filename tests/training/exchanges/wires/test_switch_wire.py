@@ -34,7 +34,7 @@ COUNT, CHUNK = 10_007, 4096
 def through_switch(rank: int, workers: int, address: str) -> dict[str, Any]:
     """One rank's sums through the switch, and its bytes."""
     os.environ[VARIABLE] = address
-    wire = SwitchWire(Wire(dist.group.WORLD, torch.device("cpu"), Meter(dist.get_rank()), 60))
+    wire = SwitchWire(Wire(dist.group.WORLD, torch.device("cpu"), Meter(dist.get_rank()), 150))
     values = torch.rand(COUNT, generator=torch.Generator().manual_seed(wire.rank)) * 2 - 1
     sums: dict[str, Any] = {}
     for name, codec in (("fp32", Fp32()), ("ternary", Ternary(scale=1.0))):
@@ -57,7 +57,7 @@ def switch() -> Any:
 
 @pytest.mark.long
 def test_ranks_of_processes_receive_equal_sums(switch: Any) -> None:
-    sums = launch(through_switch, 3, address=switch[0], timeout=100)
+    sums = launch(through_switch, 3, address=switch[0])
     values = [torch.rand(COUNT, generator=torch.Generator().manual_seed(rank)) * 2 - 1 for rank in range(3)]
     parts = [
         torch.cat(
@@ -84,13 +84,13 @@ def test_ranks_fail_clearly_when_the_switch_dies(switch: Any, tmp_path: Path) ->
         switch[1].kill()
 
     threading.Thread(target=kill_after_an_exchange, daemon=True).start()
-    outcomes = launch_and_let_fail(endless, 2, address=switch[0], exchanged=str(exchanged), timeout=100)
+    outcomes = launch_and_let_fail(endless, 2, address=switch[0], exchanged=str(exchanged))
     assert exchanged.exists() and all(o.code == 1 and "WireError" in o.said for o in outcomes)
 
 
 def endless(rank: int, workers: int, address: str, exchanged: str) -> None:
     os.environ[VARIABLE] = address
-    wire = SwitchWire(Wire(dist.group.WORLD, torch.device("cpu"), Meter(dist.get_rank()), 30))
+    wire = SwitchWire(Wire(dist.group.WORLD, torch.device("cpu"), Meter(dist.get_rank()), 150))
     while True:
         exchange_streams([(CodecStream(Fp32(), torch.ones(COUNT), Key(0, 0), 0), EXCHANGES["switch"])], wire, CHUNK)
         Path(exchanged).touch()

@@ -94,7 +94,8 @@ COMMANDS = {
     "schedule": "--help",
     "schedule run": f"{SCHEDULED} --policy",
     "schedule compare": f"{SCHEDULED} --policies --jobs",
-    "schedule live": "JOBS.toml --executor --policy --slots --gpus --device --network --lab --image --claim --queue --resource"
+    "schedule live": "JOBS.toml --executor --policy --queues --slots --gpus --device --network --lab --image --claim --queue"
+    " --resource"
     " --namespace --context --round --restart --state"
     " --stop-early --report"
     " --why --brief --json --help",

@@ -49,6 +49,23 @@ def test_jobs_run_here_and_the_same_command_knows_that_they_have(
     assert main(["schedule", "why", str(tmp_path / "state"), "first"]) == 0
 
 
+def test_settings_of_the_scheduler_decide(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = "".join(f"[[job]]\nname = '{name}'\ncommand = 'sleep 0.3'\nqos = 'one'\n" for name in ("a", "b"))
+    (tmp_path / "jobs.toml").write_text(jobs)
+    (tmp_path / "slurm.txt").write_text("Name|Priority|GrpJobs|GrpWall\none|1|1|9\n")
+    given = [*words, "--queues", str(tmp_path / "slurm.txt")]
+    assert main([*given, "--policy", "slurm", "--brief"]) == 0
+    assert "ignored: GrpWall of QOS one." in capsys.readouterr().err
+    ran = []
+    for name in ("a", "b"):
+        assert main(["schedule", "why", str(tmp_path / "state"), name, "--json"]) == 0
+        ran.append(json.loads(capsys.readouterr().out)["job"])
+    first, second = sorted(ran, key=lambda job: job["start_s"])
+    assert second["start_s"] >= first["end_s"], "the QOS may run one job, and there are two slots"
+    assert [main([*given, "--policy", name]) for name in ("las", "even")] == [2, 2]
+    assert "the policy even takes no --queues" in capsys.readouterr().err
+
+
 def test_why_reads_the_journal_of_a_schedule_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, time.time())
     with Journal(path):  # as a runner has it

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paceline.scheduling.live.nodes import LiveNodes
     from paceline.scheduling.live.prediction import LivePredictions
     from paceline.scheduling.live.runner import Planner, Snapshot
+    from paceline.scheduling.queues.queues_file import Settings
     from paceline.scheduling.simulate.schedule import ClusterSettings
     from paceline.training.runs.training_run import TrainingRun
 
@@ -91,7 +92,12 @@ def training_run_of(words: Sequence[str]) -> TrainingRun:
 
 
 def say_forecast(
-    live: Snapshot, policy: str, nodes: LiveNodes, predictions: LivePredictions, settings: ClusterSettings
+    live: Snapshot,
+    policy: str,
+    nodes: LiveNodes,
+    predictions: LivePredictions,
+    settings: ClusterSettings,
+    queues: Settings | None = None,
 ) -> tuple[dict[str, float], dict[str, Any] | None]:
     """Return the predicted end of each job of ``live.rows``, in seconds of the epoch by name, and the schedule as JSON.
 
@@ -107,7 +113,7 @@ def say_forecast(
     check_types(policy, len(fleet.groups))
     whys = predictions.unpredicted(live.rows, fleet)
     try:
-        expected = forecast(live.rows, live, policy, fleet, predictions, settings)
+        expected = forecast(live.rows, live, policy, fleet, predictions, settings, queues)
     except UserError as error:
         say(f"completions are predicted once jobs report: {error.message}")
         return {}, None

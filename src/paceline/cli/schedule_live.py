@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli.arguments.schedule_arguments import add_stop_early
+from paceline.cli.arguments.schedule_arguments import add_queues, add_stop_early
 from paceline.cli.live_forecast import PREDICTED, check_decides, live_nodes, say, say_forecast, training_run_of
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import Interrupted, UserError, known_name
@@ -22,7 +22,9 @@ from paceline.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from paceline.scheduling.executors import Executor
+    from paceline.scheduling.job import Job
     from paceline.scheduling.live.journal import Journal
+    from paceline.scheduling.queues.queues_file import Settings
     from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 EXECUTORS = ("local", "slurm", "ray", "kubernetes")
@@ -45,6 +47,7 @@ def add_live(live: Parser) -> None:
     live.add_argument("file", metavar="JOBS.toml", help="a table [[job]] for each job: name, command, arrival, devices")
     live.add_argument("--executor", metavar="E", required=True, help="what runs them: local, slurm, ray, kubernetes")
     live.add_argument("--policy", metavar="P", required=True, help="what gives out devices: a policy by name, or even")
+    add_queues(live)
     live.add_argument("--slots", metavar="N", type=int, help="with local: devices of this machine")
     live.add_argument("--gpus", action="store_true", help="not with local: a device is a GPU, not a CPU")
     devices = (
@@ -73,7 +76,7 @@ def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.live.policy import LiveAdapter, even, restarts
     from paceline.scheduling.live.prediction import LivePredictions
     from paceline.scheduling.live.runner import Planner, Runner, Snapshot, check_start, first_look
-    from paceline.scheduling.policies.registry import ALIASES, POLICIES
+    from paceline.scheduling.policies.registry import ALIASES, POLICIES, configured
     from paceline.scheduling.policies.wrappers.early_stop import EarlyStop, stopping_early
     from paceline.scheduling.simulate.schedule import ClusterSettings
 
@@ -83,6 +86,7 @@ def _live(o: argparse.Namespace) -> Answer:
     if o.stop_early and policy_name == "even":
         raise UserError("the policy even reads no reports, so it cannot stop early", f"use one of {', '.join(POLICIES)}")
     jobs = read_jobs(o.file)
+    queues = _queues(o, policy_name, [job.job for job, _ in jobs])
     with Journal(f"{o.state}/{NAME}") as journal:
         executor, known = _executor(o, executor_name), journal.rows()
         new = [job for job, _ in jobs if job.name not in known]
@@ -102,7 +106,7 @@ def _live(o: argparse.Namespace) -> Answer:
         policy: Planner = even
         ends: dict[str, float] = {}
         if policy_name != "even":
-            decide = POLICIES[policy_name].decide
+            decide = configured(policy_name, queues)
             decide = stopping_early(decide, EarlyStop.named(o.stop_early)) if o.stop_early else decide
             predictions = LivePredictions(nodes, training_run_of)
             policy = LiveAdapter(decide, round_s, nodes, predictions, restart_s)
@@ -111,7 +115,7 @@ def _live(o: argparse.Namespace) -> Answer:
                 live = Snapshot(now_s=began, rows=rows, placed={}, nodes=there, past=past)
                 check_decides(policy, live)
                 settings = ClusterSettings(round_s=round_s, restart_s=float(restarts(live, restart_s).mean()))
-                ends, forecast = say_forecast(live, policy_name, nodes, predictions, settings)
+                ends, forecast = say_forecast(live, policy_name, nodes, predictions, settings, queues)
                 journal.remember(forecast=forecast)
         if journal.facts().get("policy") != policy_name:
             journal.remember(memory=None)
@@ -129,6 +133,23 @@ def _live(o: argparse.Namespace) -> Answer:
         achieved = live_schedule(journal, journal.facts().get("nodes", {}), policy_name, round_s)
         files = _write(o, achieved, journal.facts().get("forecast"))
         return data, screen.writing(*files)
+
+
+def _queues(o: argparse.Namespace, policy: str, jobs: Sequence[Job]) -> Settings | None:
+    """Return the settings of the cluster's scheduler, and say what they lack. Raises UserError if the policy takes none."""
+    from paceline.scheduling.policies.registry import check_queues
+    from paceline.scheduling.queues.queues_file import read_queues
+    from paceline.scheduling.queues.unknown_names import ignored_limits, unknown_names
+
+    if not o.queues:
+        return None
+    if policy == "even":
+        raise UserError("the policy even takes no --queues", "use slurm or kueue")
+    queues = read_queues(o.queues)
+    check_queues([policy], queues)
+    for remark in (*unknown_names(jobs, queues), *ignored_limits(queues)):
+        say(remark)
+    return queues
 
 
 def _executor(o: argparse.Namespace, name: str) -> Executor:

@@ -12,6 +12,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.cli.arguments.schedule_arguments import QUEUES
 from paceline.cli.guide.sections import common
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
@@ -53,7 +54,7 @@ _SOURCES = (
     ("history", "FILE", "jobs that ended: what sacct -a -X -P printed; lengths and arrivals follow from them"),
     ("nodes", "FILE", "what sinfo -N -o '%%N|%%P|%%G|%%c|%%T', scontrol show node or kubectl get nodes -o yaml printed"),
     ("cluster", "C", "the nodes in words: 16x8xA100 + 4x4xV100"),
-    ("queues", "FILE", "the scheduler's settings, as for schedule run --queues: its own policy is simulated with them"),
+    ("queues", "FILE", f"{QUEUES}; that policy is simulated"),
 )
 """Options on what is known of a live queue: name, placeholder, help. Each is a keyword of ``paceline.schedule_start``."""
 

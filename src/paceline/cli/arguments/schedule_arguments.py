@@ -40,8 +40,7 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     rounds = "time between decisions (default 60s); 0: decide at every arrival, end and outage"
     scheduler.add_argument("--round", metavar="TIME", default="60s", help=rounds)
     scheduler.add_argument("--restart", metavar="TIME", default="30s", help="cost of a start or resize (default 30s)")
-    queues = "settings of the policy slurm or kueue: `scontrol show config`, ClusterQueues in YAML or JSON, or a TOML file"
-    scheduler.add_argument("--queues", metavar="FILE", default="", help=queues)
+    add_queues(scheduler)
     ageing = "policies as published, under which a job may starve"
     scheduler.add_argument("--no-ageing", action="store_true", help=ageing)
     interference = "speed lost by jobs on several nodes that share one, from 0 to 1 (default 0)"
@@ -65,6 +64,15 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     answers.add_argument("--fairness", metavar="F", default="estimate", help=fairness)
     seed = "seed of random failures and confidence intervals (default 0)"
     answers.add_argument("--seed", metavar="S", type=int, default=0, help=seed)
+
+
+QUEUES = "settings of the policy slurm or kueue: `scontrol show config`, ClusterQueues in YAML or JSON, or a TOML file"
+"""Help of the option ``--queues``."""
+
+
+def add_queues(parser: argparse._ActionsContainer, help_text: str = QUEUES) -> argparse.Action:
+    """Add the option for the settings of the cluster's own scheduler."""
+    return parser.add_argument("--queues", metavar="FILE", default="", help=help_text)
 
 
 def add_stop_early(parser: argparse.ArgumentParser) -> None:

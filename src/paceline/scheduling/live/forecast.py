@@ -16,7 +16,8 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.live.journal import LiveRow
 from paceline.scheduling.live.policy import Outlooks, core_job
 from paceline.scheduling.live.runner import Snapshot
-from paceline.scheduling.policies.registry import policy_named
+from paceline.scheduling.policies.registry import configured, policy_named
+from paceline.scheduling.queues.queues_file import Settings
 from paceline.scheduling.simulate.run import SteadyRun
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
@@ -100,14 +101,20 @@ class Forecast:
 
 
 def forecast(
-    rows: Sequence[LiveRow], live: Snapshot, policy: str, fleet: Fleet, outlooks: Outlooks, settings: ClusterSettings
+    rows: Sequence[LiveRow],
+    live: Snapshot,
+    policy: str,
+    fleet: Fleet,
+    outlooks: Outlooks,
+    settings: ClusterSettings,
+    queues: Settings | None = None,
 ) -> Forecast | None:
     """Predict the schedule of jobs that are not over, from now on.
 
     Args:
         rows: jobs that are not over, and jobs that arrive later.
         live: present state. Reports of its ``past`` jobs count.
-        policy: name of the policy.
+        policy: name of the policy. ``queues``: settings of the cluster's scheduler, for its own policy.
 
     Returns:
         The forecast; None if the speed or the work of a job is unknown.
@@ -121,7 +128,7 @@ def forecast(
         return None
     start_s = max(live.now_s, min(row.arrival_s for row in rows))
     jobs = [_forecast_job(row, start_s) for row in rows]
-    entry = policy_named(policy)
+    entry, decide = policy_named(policy), configured(policy, queues)
 
     def simulated(side: int) -> ClusterSchedule:
         runs = {
@@ -129,7 +136,7 @@ def forecast(
             for job, outlook, work in zip(jobs, beliefs, works, strict=True)
         }
         with np.errstate(all="ignore"):
-            return simulate(jobs, fleet, entry.decide, lambda job: runs[job.name], settings, _limit(began))
+            return simulate(jobs, fleet, decide, lambda job: runs[job.name], settings, _limit(began))
 
     began = time.monotonic()
     schedule = simulated(0)

@@ -25,9 +25,12 @@ class _ShareNode:
     children: list[_ShareNode] = field(default_factory=list)
     usage: float = 0.0
 
-    def level(self, siblings: Sequence[_ShareNode]) -> float:
-        """Return the Level Fairshare: the part of the shares over the part of the usage among siblings."""
-        shares, usage = sum(node.shares for node in siblings), sum(node.usage for node in siblings)
+    def level(self, shares: float, usage: float) -> float:
+        """Return the Level Fairshare: the part of the shares over the part of the usage among siblings.
+
+        Args:
+            shares: sum of the siblings' shares and its own. ``usage``: that of their usage.
+        """
         if not self.shares:
             return 0.0
         return self.shares / shares / (self.usage / usage) if self.usage else math.inf
@@ -44,7 +47,7 @@ def fair_share_factors(settings: SlurmSettings, usage: Mapping[User, float], use
     factors: dict[User, float] = {}
     if settings.fair_tree:
         count = _users(root)
-        _rank([(child, root.children) for child in root.children], count, count, factors)
+        _rank([root.children], count, count, factors)
     else:
         shares = sum(child.shares for child in root.children)
         for child in root.children:
@@ -55,8 +58,22 @@ def fair_share_factors(settings: SlurmSettings, usage: Mapping[User, float], use
 
 
 def _tree(settings: SlurmSettings, usage: Mapping[User, float], users: Iterable[User]) -> _ShareNode:
-    """Build the tree of accounts and users, with the usage summed upwards."""
+    """Return the tree of accounts and users, with the usage summed upwards. The next call with the same users changes it."""
+    stated = ((name, user) for name, account in settings.accounts.items() for user in account.users)
+    every = tuple(sorted({*usage, *users, *stated}))
+    if every not in settings.share_trees:
+        settings.share_trees[every] = _made_tree(settings, every)
+    nodes: Sequence[_ShareNode] = settings.share_trees[every]
+    for node in nodes:
+        node.usage = 0.0 if node.user is None else usage.get(node.user, 0.0)
+    _sum(nodes[0])
+    return nodes[0]
+
+
+def _made_tree(settings: SlurmSettings, users: Sequence[User]) -> list[_ShareNode]:
+    """Build the tree of accounts and users without usage. Return its nodes, the root first."""
     nodes: dict[str, _ShareNode] = {"": _ShareNode()}
+    people = []
 
     def account(name: str) -> _ShareNode:
         if name not in nodes:
@@ -65,14 +82,13 @@ def _tree(settings: SlurmSettings, usage: Mapping[User, float], users: Iterable[
             account(stated.parent).children.append(nodes[name])
         return nodes[name]
 
-    every = {*usage, *users, *((name, user) for name, stated in settings.accounts.items() for user in stated.users)}
     for name in settings.accounts:
         account(name)
-    for name, user in sorted(every):
+    for name, user in users:
         shares = settings.accounts[name].users.get(user, 1.0) if name in settings.accounts else 1.0
-        account(name).children.append(_ShareNode(shares, (name, user), usage=usage.get((name, user), 0.0)))
-    _sum(nodes[""])
-    return nodes[""]
+        people.append(_ShareNode(shares, (name, user)))
+        account(name).children.append(people[-1])
+    return [*nodes.values(), *people]
 
 
 def _sum(node: _ShareNode) -> float:
@@ -84,21 +100,25 @@ def _users(node: _ShareNode) -> int:
     return (node.user is not None) + sum(_users(child) for child in node.children)
 
 
-def _rank(nodes: Sequence[tuple[_ShareNode, Sequence[_ShareNode]]], rank: int, count: int, factors: dict[User, float]) -> int:
+def _rank(families: Sequence[Sequence[_ShareNode]], rank: int, count: int, factors: dict[User, float]) -> int:
     """Rank users from the highest Level Fairshare down, and return the next rank. Accounts that tie merge their children.
 
     Args:
-        nodes: nodes with their siblings.
+        families: siblings of each account.
     """
-    levels = sorted(((node.level(siblings), node) for node, siblings in nodes), key=lambda pair: -pair[0])
+    levels: list[tuple[float, _ShareNode]] = []
+    for siblings in families:
+        shares, usage = sum(node.shares for node in siblings), sum(node.usage for node in siblings)
+        levels += [(node.level(shares, usage), node) for node in siblings]
+    levels.sort(key=lambda pair: -pair[0])
     for _, group in groupby(levels, key=lambda pair: pair[0]):
         tied = [node for _, node in group]
         people = [node for node in tied if node.user is not None]
         for node in people:
             assert node.user is not None
             factors[node.user] = rank / count
-        below = [(child, node.children) for node in tied if node.user is None for child in node.children]
-        rank = (_rank(below, rank, count, factors) if below else rank) - len(people)
+        below = [node.children for node in tied if node.user is None]
+        rank = (_rank(below, rank, count, factors) if any(below) else rank) - len(people)
     return rank
 
 

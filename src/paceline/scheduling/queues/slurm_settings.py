@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from paceline.errors import UserError, known_name, shown
 from paceline.scheduling.queues.slurm_limits import Bound, JobBounds, Level, Limits, is_bounded, job_bounds
@@ -181,10 +181,10 @@ class SlurmSettings:
     def kind(self, account: str, user: str, partition: str, qos: str) -> JobKind:
         """Return the settings that apply to a job, by the names that it states."""
         key = account, user, partition, qos
-        if (found := self._kinds.get(key)) is None:
+        if (found := self.kinds.get(key)) is None:
             stated, account, user = self.partitions.get(partition) or _DEFAULT_PARTITION, account or _UNNAMED, user or _UNNAMED
             bounds = self._made_bounds(account, user, partition, qos)
-            found = self._kinds[key] = JobKind((account, user), stated, self.quality(qos), bounds)
+            found = self.kinds[key] = JobKind((account, user), stated, self.quality(qos), bounds)
         return found
 
     def _made_bounds(self, account: str, user: str, partition: str, qos: str) -> JobBounds:
@@ -213,7 +213,13 @@ class SlurmSettings:
         return scope, limits.get(user, _NO_LIMITS)
 
     @cached_property
-    def _kinds(self) -> dict[tuple[str, str, str, str], JobKind]:
+    def kinds(self) -> dict[tuple[str, str, str, str], JobKind]:
+        """Settings of kinds of jobs that were looked up before, by account, user, partition and quality of service."""
+        return {}
+
+    @cached_property
+    def share_trees(self) -> dict[tuple[tuple[str, str], ...], Any]:
+        """Trees of fair shares that were built before, by their users."""
         return {}
 
     @cached_property

@@ -40,7 +40,7 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
     usage.pass_to(state.time_s)
     factors = fair_share_factors(settings, usage.usage, {kind.user for kind in kinds}) if settings.multifactor else {}
     waiting = np.flatnonzero(state.devices == 0).tolist()
-    priority = priority_of(state, settings, factors).tolist()
+    priority = priority_of(state, settings, factors, kinds).tolist()
     tiers = [kind.partition.tier for kind in kinds]
     order = sorted(waiting, key=lambda index: (-tiers[index], -priority[index], index))
     plan = BackfillPlan(_with_limits(state, settings, kinds), lengths)
@@ -92,11 +92,13 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
     return replace(decision, memory=usage.to_json(), holds_until_s=holds_until_s, removed=removed)
 
 
-def priority_of(state: State, settings: SlurmSettings, factors: dict[User, float]) -> Array:
+def priority_of(
+    state: State, settings: SlurmSettings, factors: dict[User, float], kinds: Sequence[JobKind] | None = None
+) -> Array:
     """Return the priority of each job. ``Job.priority`` is added, as a site factor or a negative nice value.
 
     Args:
-        factors: fair-share factor of each user.
+        factors: fair-share factor of each user. ``kinds``: settings that apply to each job; None: looked up.
     """
     added = np.array([job.priority for job in state.jobs], float)
     if not settings.multifactor or not state.jobs:
@@ -104,7 +106,7 @@ def priority_of(state: State, settings: SlurmSettings, factors: dict[User, float
     age = np.minimum(state.age_s / settings.max_age_s, 1.0) if settings.max_age_s else np.ones(len(state.jobs))
     size = np.asarray(state.requested / max(int(state.capacity.sum()), 1), float)
     size = 1 - size if settings.favor_small else size
-    kinds = _kinds(state, settings)
+    kinds = kinds or _kinds(state, settings)
     partition = [kind.partition.priority for kind in kinds]
     most = max((stated.priority for stated in settings.partitions.values()), default=1.0)
     quality = [kind.quality.priority for kind in kinds]
@@ -122,7 +124,8 @@ def priority_of(state: State, settings: SlurmSettings, factors: dict[User, float
 
 def _kinds(state: State, settings: SlurmSettings) -> list[JobKind]:
     """Return the settings that apply to each job."""
-    return [settings.kind(job.virtual_cluster, job.owner, job.queue, job.qos) for job in state.jobs]
+    keys = [(job.virtual_cluster, job.owner, job.queue, job.qos) for job in state.jobs]
+    return [settings.kinds.get(key) or settings.kind(*key) for key in keys]
 
 
 def _legal_groups(state: State, settings: SlurmSettings) -> list[tuple[int, ...]]:
@@ -158,7 +161,7 @@ class _LaterStarts:
 def _with_limits(state: State, settings: SlurmSettings, kinds: Sequence[JobKind]) -> State:
     """Return the state with time limits for jobs that state none: the default of the partition, or the longest legal one."""
     legal = any(each.default_limit_s or each.max_limit_s for each in settings.partitions.values())
-    if not legal and not settings.is_bounded:
+    if (not legal and not settings.is_bounded) or all(job.limit_s for job in state.jobs):
         return state
     jobs = [
         replace(job, limit_s=limit_s) if (limit_s := _limit_s(kind, job)) else job

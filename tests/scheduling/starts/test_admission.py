@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
 from paceline.scheduling.starts.admission import in_cluster_queues, with_named_queues
+from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog
@@ -58,3 +61,23 @@ def test_queues_of_volcano_are_named_in_its_words() -> None:
     assert [held_text(job) for job in queue.held] == [
         "Queue q doesn't exist: inadmissible: it never starts until the queue is created"
     ]
+
+
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize(("policy", "start_s"), [("Hold", 2700.0), ("HoldAndDrain", 0.0)])
+def test_a_queue_that_drains_evicts_its_running_jobs(policy: str, start_s: float, local: bool) -> None:
+    """Kueue, concepts/cluster_queue, stopPolicy: running workloads of a held queue complete, those of a drained one leave."""
+    stops: list[dict[str, str]] = [{"stopPolicy": policy}, {}]
+    queue = kueue_queue(
+        cluster_queue("a", 8, **stops[local]),
+        cluster_queue("b", 8),
+        local_queue("la", "a", **stops[not local]),
+        local_queue("lb", "b"),
+        workload("runs", "la", 8, "08:45", runs_in="a"),
+        workload("w", "lb", 8, "08:50"),
+        cluster="1x8xA100",
+    )
+    options = ForecastOptions(futures=8, arrivals=False, lengths="limits")
+    assert {job.job.name: job.start() for job in Forecaster(queue, options).forecast().jobs} == {"ns/w": start_s}
+    evicts = f"{'LocalQueue ns/la' if local else 'ClusterQueue a'} is stopped, and evicts its running jobs (HoldAndDrain)"
+    assert [job.reason for job in queue.held] == ([evicts] if policy == "HoldAndDrain" else [])

@@ -9,6 +9,7 @@ import pytest
 
 from kueue_queues import kueue_text, workload
 from paceline.errors import UserError
+from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.live_source import read_waiting_queue, run_program
 
 FILES = Path(__file__).parents[3] / "examples" / "queue"
@@ -45,6 +46,8 @@ def test_a_history_without_ended_jobs_and_missing_nodes_are_told_apart() -> None
     queue, nodes = FILES / "squeue.txt", FILES / "sinfo.txt"
     notes = " ".join(read_waiting_queue(queue, nodes=nodes, history=queue).notes)
     assert "squeue.txt holds no job that ended; print sacct" in notes and "No history" not in notes
+    said = Forecaster(read_waiting_queue(queue, nodes=nodes, history=queue), ForecastOptions(futures=8)).notes()
+    assert not any("too short" in note for note in said), "one fact is said once"
     assert "No history of ended jobs was given" in " ".join(read_waiting_queue(queue, nodes=nodes).notes)
     with pytest.raises(UserError) as missing:
         read_waiting_queue("-", stdin=lambda: kueue_text(workload("w", "l", 1, "08:00")))

@@ -9,6 +9,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.scheduling.starts.nodes import expanded_nodes, parse_nodes
 from paceline.scheduling.traces.content import JobFile
+from queues import waits
 
 SINFO = """NODELIST|PARTITION|GRES|CPUS|STATE
 g1|gpu*|gpu:a100:8(S:0-1)|64|mixed
@@ -48,3 +49,27 @@ def test_nodes_without_gpus_count_where_jobs_name_none_and_ranges_expand() -> No
     with pytest.raises(UserError, match="no node has a GPU"):
         parse_nodes(JobFile.of(plain, "nodes"))
     assert expanded_nodes("gpu[001-003,7],login") == ["gpu001", "gpu002", "gpu003", "gpu7", "login"]
+
+
+def _kube(name: str, product: str, **allocatable: str) -> dict[str, object]:
+    resources = {f"nvidia.com/{key.replace('_', '-')}": value for key, value in allocatable.items()}
+    metadata = {"name": name, "labels": {"nvidia.com/gpu.product": product}}
+    return {"kind": "Node", "metadata": metadata, "status": {"allocatable": resources}}
+
+
+def test_mig_slices_of_nodes_are_devices() -> None:
+    """Resources and labels of NVIDIA's device plugin and GPU feature discovery, strategies mixed and single."""
+    mixed = _kube("g1", "NVIDIA-A100-SXM4-80GB", **{"gpu": "4", "mig_1g.10gb": "14", "mig_3g.40gb": "4", "mig_2g.20gb": "0"})
+    only = _kube("g2", "NVIDIA-A100-SXM4-80GB", **{"gpu": "0", "mig_1g.10gb": "7"})
+    single = _kube("g3", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", gpu="7")
+    found = parse_nodes(JobFile.of(json.dumps({"kind": "List", "items": [mixed, only, single]}), "nodes"))
+    assert list(zip(found.names, found.devices.tolist(), found.types, strict=True)) == [
+        ("g1", 4, "A100 SXM 80GB"),
+        ("g1", 14, "A100 1g.10gb"),
+        ("g1", 4, "A100 3g.40gb"),
+        ("g2", 7, "A100 1g.10gb"),
+        ("g3", 7, "A100 1g.10gb"),
+    ]
+    assert found.pool(waits("j", 2, profile="1g.10gb")) == (1, 3, 4) and found.pool(waits("j", 2)) == (0,)
+    slurm = parse_nodes(JobFile.of(SINFO.replace("gpu:a100:8(S:0-1)", "gpu:a100:6,gpu:a100_3g.40gb:4"), "nodes"))
+    assert slurm.types[:2] == ("A100 SXM 80GB", "A100 3g.40gb")

@@ -13,6 +13,8 @@ from paceline.scheduling.traces.logs.kubernetes import devices_in, labelled_type
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "m": 1e-3}
 
 
+DRAIN = "HoldAndDrain"
+"""``stopPolicy`` under which running workloads are evicted too (Kueue 0.14, concepts/cluster_queue)."""
 SLICE = " "
 """Separator between a flavor and the profile of its MIG slices. No name of a flavor holds it."""
 
@@ -40,13 +42,16 @@ def parse_kueue(objects: Iterable[Mapping[str, Any]], device_type: Callable[[str
         _name(item): Cohort(parent=_parent(item["spec"], "parentName", "parent"), quotas=_quotas(item["spec"]))
         for item in by_kind.get("Cohort", ())
     }
-    local, stopped = {}, []
+    local: dict[str, str] = {}
+    stopped, drained = [], []
     for item in by_kind.get("LocalQueue", ()):
         space, name = str((item.get("metadata") or {}).get("namespace", "")), _name(item)
         path = f"{space}/{name}" if space else name
         local[name] = local[path] = str(item["spec"]["clusterQueue"])
         if (item["spec"].get("stopPolicy") or "None") != "None":
             stopped.append(path)
+        if item["spec"].get("stopPolicy") == DRAIN:
+            drained.append(path)
     flavors = {}
     for item in by_kind.get("ResourceFlavor", ()):
         if product := labelled_type((item.get("spec") or {}).get("nodeLabels") or {}):
@@ -61,6 +66,7 @@ def parse_kueue(objects: Iterable[Mapping[str, Any]], device_type: Callable[[str
         cohorts=cohorts,
         local_queues={name: queue for name, queue in local.items() if queue in queues},
         stopped=tuple(stopped),
+        drained=tuple(drained),
         flavors=flavors,
         fair_sharing=fair,
     )
@@ -96,6 +102,7 @@ def _queue(item: Mapping[str, Any]) -> ClusterQueue:
         borrow_threshold=within.get("maxPriorityThreshold"),
         weight=_number((spec.get("fairSharing") or {}).get("weight", 1)),
         stopped=(spec.get("stopPolicy") or "None") != "None",
+        drains=spec.get("stopPolicy") == DRAIN,
     )
 
 

@@ -59,7 +59,7 @@ class ClusterQueue:
         borrow_within: lower-priority jobs of borrowing queues may be preempted for a job that borrows too.
         borrow_threshold: most priority of those; None: below the waiting one's.
         weight: weight of its fair share.
-        stopped: admit no further jobs (``stopPolicy``).
+        stopped: admit no further jobs (``stopPolicy``). ``drains``: running jobs leave too (``HoldAndDrain``).
     """
 
     quotas: Mapping[str, Quota] = field(default_factory=dict)
@@ -71,6 +71,7 @@ class ClusterQueue:
     borrow_threshold: int | None = None
     weight: float = 1.0
     stopped: bool = False
+    drains: bool = False
 
     def __post_init__(self) -> None:
         known_name("queueing strategy", self.strategy, STRATEGIES)
@@ -90,7 +91,7 @@ class KueueSettings:
         local_queues: cluster queue by local queue.
         flavors: device type by flavor; a flavor that is missing is itself the name of a type.
         fair_sharing: queues with the least share of borrowed devices come first, and preempt to share equally.
-        stopped: local queues that admit nothing (``stopPolicy``).
+        stopped: local queues that admit nothing (``stopPolicy``). ``drained``: those whose running jobs leave too.
     """
 
     queues: Mapping[str, ClusterQueue] = field(default_factory=dict)
@@ -99,6 +100,7 @@ class KueueSettings:
     flavors: Mapping[str, str] = field(default_factory=dict)
     fair_sharing: bool = False
     stopped: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, queue in self.local_queues.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from paceline.scheduling.queues.kueue_objects import SLICE
+from paceline.scheduling.queues.kueue_objects import DRAIN, SLICE
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
@@ -27,6 +27,8 @@ def in_cluster_queues(jobs: Sequence[LoggedJob], settings: KueueSettings, by_fla
     for job in jobs:
         name, missing = _cluster_queue(job, settings)
         reason = missing if job.state == "waiting" and missing else job.reason
+        if job.state == "running" and name in settings.queues:
+            reason = _eviction(job, name, settings) or reason
         gang = job.gang if job.state == "waiting" and job.gang else job.devices
         types = tuple(kind for kind in job.device_types if kind not in flavors)
         found.append(replace(job, queue=name or job.queue, nodes=0, reason=reason, devices=gang, device_types=types))
@@ -55,6 +57,20 @@ def _cluster_queue(job: LoggedJob, settings: KueueSettings) -> tuple[str, str]:
     if len(settings.queues) == 1:
         return next(iter(settings.queues)), ""
     return "", f"LocalQueue {path} is not in the file, which has several cluster queues"
+
+
+def _eviction(job: LoggedJob, queue: str, settings: KueueSettings) -> str:
+    """Return why Kueue evicts a running job of a cluster queue; empty: it does not."""
+    space = job.name.rpartition("/")[0]
+    path = f"{space}/{job.queue}" if space else job.queue
+    if settings.queues[queue].drains:
+        return f"ClusterQueue {queue} is stopped, and evicts its running jobs ({DRAIN})"
+    return f"LocalQueue {path} is stopped, and evicts its running jobs ({DRAIN})" if path in settings.drained else ""
+
+
+def is_evicted(job: LoggedJob) -> bool:
+    """Return whether a running job of ``in_cluster_queues`` is evicted because its queue drains."""
+    return job.state == "running" and DRAIN in job.reason
 
 
 def with_named_queues(settings: KueueSettings, jobs: Sequence[LoggedJob]) -> KueueSettings:

@@ -248,7 +248,7 @@ class Forecaster:
     def notes(self) -> tuple[str, ...]:
         """Return sentences on what the forecast assumes."""
         found = list(self.queue.notes)
-        if self.options.arrivals and not self.arrivals:
+        if self.options.arrivals and not self.arrivals and self.queue.history:
             found.append("The history is too short to draw the jobs still to come: none come.")
         return tuple(found)
 

@@ -13,7 +13,7 @@ from paceline.errors import UserError
 from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.traces.content import JobFile
-from paceline.scheduling.traces.logs.gres import held_devices
+from paceline.scheduling.traces.logs.gres import held_devices, split_slice
 
 SINFO = "sinfo -N -o '%N|%P|%G|%c|%T'"
 """Command whose output says all that is read of Slurm's nodes."""
@@ -22,12 +22,15 @@ _AWAY = re.compile(r"down|drain|fail|maint|not_resp|unknown|power_down|powered_d
 _BLOCK = re.compile(r"^NodeName=(\S+)(.*?)(?=^NodeName=|\Z)", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"(\w+)=((?:[^\s=]|=(?=\d))*)")
 _GPU_RESOURCE = re.compile(r"(?:^|/)(?:gpu|gaudi|tpu|neuron)$")
+_SLICE_RESOURCE = re.compile(r"/mig-\d+g\.\d+gb", re.IGNORECASE)
 _TYPE_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
 _BRACKETS = re.compile(r"^(?P<head>[^\[\]]*)\[(?P<numbers>[\d,\-]+)\](?P<tail>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
 class _PrintedNode:
+    """Node, or the MIG slices of one profile on it."""
+
     name: str
     queues: tuple[str, ...]
     devices: int
@@ -54,9 +57,10 @@ def parse_nodes(source: JobFile, by_node: bool = False) -> QueueNodes:
         raise UserError(
             f"{source.name} has {len(found)} nodes, and {state}", "print the nodes with the GPUs, or give `cluster`"
         )
-    away = sum(node.away for node in found)
+    names = {node.name: node.away for node in found}
+    away = sum(names.values())
     queues = dict.fromkeys(queue for node in there for queue in node.queues)
-    notes = [f"{away} of {len(found)} nodes are down or drained."] if away else []
+    notes = [f"{away} of {len(names)} nodes are down or drained."] if away else []
     if by_node:
         notes.append("No job of the queue names a GPU: nodes count as devices.")
     return QueueNodes(
@@ -73,13 +77,19 @@ def _type(name: str) -> str:
     return device(plain).name if plain and is_device(plain) else name
 
 
+def _slice_type(name: str, profile: str) -> str:
+    """Return the type of the MIG slices of a device, as fleets name them: ``A100 1g.10gb``."""
+    return f"{_type(name).split()[0]} {profile}" if name else profile
+
+
 def _merged(nodes: Iterator[_PrintedNode]) -> list[_PrintedNode]:
-    """Return each node once, with all its queues."""
-    by_name: dict[str, _PrintedNode] = {}
+    """Return each node once, and once for each of its types of slices, with all its queues."""
+    by_name: dict[tuple[str, str], _PrintedNode] = {}
     for node in nodes:
-        known = by_name.get(node.name)
+        key = node.name, node.device
+        known = by_name.get(key)
         queues = tuple(dict.fromkeys((*(known.queues if known else ()), *node.queues)))
-        by_name[node.name] = _PrintedNode(node.name, queues, node.devices, node.device, node.cpus, node.away)
+        by_name[key] = _PrintedNode(node.name, queues, node.devices, node.device, node.cpus, node.away)
     return list(by_name.values())
 
 
@@ -98,10 +108,10 @@ def _blocks(text: str) -> Iterator[_PrintedNode]:
     """Yield the nodes of ``scontrol show node``."""
     for name, rest in _BLOCK.findall(text):
         fields = dict(_FIELD.findall(rest))
-        count, kind = _gpus(fields.get("Gres", ""))
         queues = tuple(filter(None, fields.get("Partitions", "").split(",")))
         cpus = int(fields.get("CPUTot", "0") or 0)
-        yield _PrintedNode(name, queues, count, kind, cpus, bool(_AWAY.search(fields.get("State", ""))))
+        for count, kind in _gpus(fields.get("Gres", "")):
+            yield _PrintedNode(name, queues, count, kind, cpus, bool(_AWAY.search(fields.get("State", ""))))
 
 
 def _table(lines: Sequence[str]) -> Iterator[_PrintedNode]:
@@ -116,20 +126,25 @@ def _table(lines: Sequence[str]) -> Iterator[_PrintedNode]:
         names = row.get("nodelist") or row.get("hostnames") or row.get("node")
         if not names:
             continue
-        count, kind = _gpus(row.get("gres", ""))
         cpus = re.sub(r"\D.*", "", row.get("cpus", "")) or "0"
         queue = row.get("partition", "").rstrip("*")
+        away = bool(_AWAY.search(row.get("state", "")))
         for name in expanded_nodes(names):
-            yield _PrintedNode(
-                name, (queue,) if queue else (), count, kind, int(cpus), bool(_AWAY.search(row.get("state", "")))
-            )
+            for count, kind in _gpus(row.get("gres", "")):
+                yield _PrintedNode(name, (queue,) if queue else (), count, kind, int(cpus), away)
 
 
-def _gpus(gres: str) -> tuple[int, str]:
-    """Return the number of whole devices and their type. Slices of devices do not count."""
+def _gpus(gres: str) -> list[tuple[int, str]]:
+    """Return the number of whole devices and their type, if there are any or no slices, and then those of each MIG profile."""
     every, _ = held_devices(re.sub(r"\(S:[^)]*\)", "", gres))
-    held = [each for each in every if not each.profile]
-    return sum(each.count for each in held), next((each.device_type for each in held if each.device_type), "")
+    whole = [each for each in every if not each.profile]
+    slices: dict[str, int] = {}
+    for each in every:
+        if each.profile:
+            kind = _slice_type(each.device_type, each.profile)
+            slices[kind] = slices.get(kind, 0) + each.count
+    found = [(sum(each.count for each in whole), next((each.device_type for each in whole if each.device_type), ""))]
+    return (found if found[0][0] or not slices else []) + [(count, kind) for kind, count in slices.items()]
 
 
 def _objects(objects: Sequence[Any]) -> Iterator[_PrintedNode]:
@@ -140,28 +155,45 @@ def _objects(objects: Sequence[Any]) -> Iterator[_PrintedNode]:
         if isinstance(item.get("items"), list):
             yield from _objects(item["items"])
         elif isinstance(item.get("nodes"), list):
-            yield from (_slurm_node(node) for node in item["nodes"] if isinstance(node, Mapping))
+            for node in item["nodes"]:
+                yield from _slurm_node(node) if isinstance(node, Mapping) else ()
         elif str(item.get("kind", "Node")) == "Node" and "status" in item:
-            yield _kubernetes_node(item)
+            yield from _kubernetes_node(item)
 
 
-def _slurm_node(node: Mapping[str, Any]) -> _PrintedNode:
-    count, kind = _gpus(str(node.get("gres", "")))
+def _slurm_node(node: Mapping[str, Any]) -> Iterator[_PrintedNode]:
     states = node.get("state", "")
     state = " ".join(states) if isinstance(states, list) else str(states)
     queues = tuple(map(str, node.get("partitions") or ()))
-    return _PrintedNode(str(node.get("name", "")), queues, count, kind, int(node.get("cpus") or 0), bool(_AWAY.search(state)))
+    for count, kind in _gpus(str(node.get("gres", ""))):
+        yield _PrintedNode(
+            str(node.get("name", "")), queues, count, kind, int(node.get("cpus") or 0), bool(_AWAY.search(state))
+        )
 
 
-def _kubernetes_node(item: Mapping[str, Any]) -> _PrintedNode:
+def _kubernetes_node(item: Mapping[str, Any]) -> Iterator[_PrintedNode]:
+    """Yield a node with its whole devices, and with its MIG slices of each profile.
+
+    Slices are resources of their own under the strategy ``mixed`` of NVIDIA's device plugin. Under ``single`` they are
+    ``nvidia.com/gpu``, and the product in the label names their profile.
+    """
     metadata, status, spec = item.get("metadata") or {}, item.get("status") or {}, item.get("spec") or {}
     resources = status.get("allocatable") or status.get("capacity") or {}
-    count = sum(int(str(value)) for name, value in resources.items() if _GPU_RESOURCE.search(name) and str(value).isdigit())
+    counts = {str(name): int(str(value)) for name, value in resources.items() if str(value).isdigit()}
+    count = sum(number for name, number in counts.items() if _GPU_RESOURCE.search(name))
+    slices = {name: number for name, number in counts.items() if number and _SLICE_RESOURCE.search(name)}
     labels = metadata.get("labels") or {}
-    kind = next((str(labels[label]) for label in _TYPE_LABELS if label in labels), "")
+    product = next((str(labels[label]) for label in _TYPE_LABELS if label in labels), "")
+    base, profile, _ = split_slice(product)
+    base = re.sub(r"[-_ ]MIG$", "", base) if profile else product
+    kind = _slice_type(base, profile) if profile else product
     ready = [each for each in status.get("conditions") or () if each.get("type") == "Ready"]
     away = bool(spec.get("unschedulable")) or any(str(each.get("status")) != "True" for each in ready)
-    return _PrintedNode(str(metadata.get("name", "")), (), count, kind, 0, away)
+    name = str(metadata.get("name", ""))
+    if count or not slices:
+        yield _PrintedNode(name, (), count, kind, 0, away)
+    for resource, number in slices.items():
+        yield _PrintedNode(name, (), number, _slice_type(base, split_slice(resource)[1]), 0, away)
 
 
 def expanded_nodes(text: str) -> list[str]:

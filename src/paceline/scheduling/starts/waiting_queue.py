@@ -14,7 +14,7 @@ from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.queues_file import Settings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.queues.unknown_names import ignored_limits
-from paceline.scheduling.starts.admission import BlockedQueues, in_cluster_queues, refusal, with_named_queues
+from paceline.scheduling.starts.admission import BlockedQueues, in_cluster_queues, is_evicted, refusal, with_named_queues
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.starts.reason_codes import held_text, reason_of
@@ -94,10 +94,12 @@ class WaitingQueue:
         if isinstance(settings, KueueSettings):
             notes += _gangs(waiting)
             running, waiting, ended = (in_cluster_queues(jobs, settings, nodes.quotas) for jobs in (running, waiting, ended))
+        evicted = tuple(replace(job, state="waiting") for job in running if is_evicted(job))
+        running = tuple(job for job in running if not is_evicted(job))
         if settings is not None and nodes.types:
             single = any(job.devices > 1 and (job.nodes == 1 or job.topology == "node") for job in (*running, *waiting))
             cluster = PolicyCluster.of(nodes, settings, single)
-        held = set_apart(waiting, running, rules, settings if isinstance(settings, SlurmSettings) else None)
+        held = [*evicted, *set_apart(waiting, running, rules, settings if isinstance(settings, SlurmSettings) else None)]
         apart = {job.name for job in held}
         waiting = tuple(sorted((job for job in waiting if job.name not in apart), key=_order))
         blocked = BlockedQueues.of(waiting, cluster) if cluster else BlockedQueues({})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paceline.errors import UserError
@@ -13,7 +14,7 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.backfill.kueue import kueue, queue_of
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
 from paceline.scheduling.simulate.schedule import ClusterSchedule
-from scheduling_toys import rigid, simulated
+from scheduling_toys import rigid, simulated, state
 
 TYPE = "T4"
 
@@ -126,3 +127,13 @@ def test_a_stopped_local_queue_admits_nothing() -> None:
     jobs = [rigid("one", 50, 2, queue="one"), rigid("two", 50, 2, queue="two")]
     with pytest.raises(UserError, match="local queue two is stopped"):
         simulated(jobs, partial(kueue, settings=settings), Fleet.named(f"1x4x{TYPE}"))
+
+
+@pytest.mark.parametrize("settings", [{"queues": {"a": queue(4, stopped=True, drains=True)}}, {"drained": ("ns/one",)}])
+def test_a_queue_that_drains_takes_the_devices_of_its_jobs(settings: dict[str, Any]) -> None:
+    """Kueue, concepts/cluster_queue: under HoldAndDrain admitted workloads are evicted."""
+    fleet = Fleet.named(f"1x4x{TYPE}")
+    stated = KueueSettings(**{"queues": {"a": queue(4)}, "local_queues": {"one": "a"}, **settings})
+    job = state([rigid("j", 50, 2, queue="one")], fleet, devices=np.array([2]), type_index=np.array([0]))
+    found = kueue(job, stated)
+    assert found.devices.tolist() == [0] and "stopPolicy" in found.reasons[0]

@@ -91,13 +91,22 @@ class _Admission:
         self.preempted, self.reserved = set[int](), set[int]()
         for index in np.flatnonzero(state.devices).tolist():
             flavor = self._flavor(index)
-            if flavor:
+            if self._drains(index):
+                self.plan.take(index)
+                self.preempted.add(index)
+            elif flavor:
                 if not is_protected(state.jobs[index], float(state.held_s[index])):
                     self.preemptible[index] = flavor
                 self.tree.add(self.queues[index], flavor, int(state.devices[index]))
         self._whys: dict[tuple[str, int, int], str] = {}
         self._loans: dict[tuple[str, int, int], tuple[bool, float]] = {}
         self._failed: dict[str, list[tuple[int, int, tuple[str, ...]]]] = {}
+
+    def _drains(self, index: int) -> bool:
+        """Return whether the queue of a job evicts its running jobs."""
+        own, settings = self.state.jobs[index].queue, self.settings
+        local = own not in settings.queues and any(own in (path, path.rpartition("/")[2]) for path in settings.drained)
+        return local or settings.queues[self.queues[index]].drains
 
     def _flavor(self, index: int) -> str:
         """Return the flavor of a running job."""
@@ -118,6 +127,9 @@ class _Admission:
             gone = {index for index in left if state.jobs[index].grace_s == 0}  # others still hold their devices
             queued = [index for index in queued if not self.plan.devices[index] and index not in self.reserved]
             queued = sorted({*queued, *gone}, key=self._place) if left else []
+        for index in self.preempted:
+            if self._drains(index):
+                self.plan.reasons[index] = f"cluster queue {self.queues[index]} is stopped, and evicts: its stopPolicy"
         return self.plan.decision([*waiting, *sorted(self.preempted)])
 
     def _place(self, index: int) -> tuple[int, float, int]:

@@ -29,7 +29,14 @@ MOST_CALLS = 64
 
 def has_conditions(job: Job) -> bool:
     """Return whether decisions on a job must be checked."""
-    return not job.preemptible or job.min_run_s > 0 or bool(job.topology) or job.share < 1 or job.array_limit > 0
+    return (
+        not job.preemptible
+        or job.min_run_s > 0
+        or bool(job.topology)
+        or job.pod_devices > 1
+        or job.share < 1
+        or job.array_limit > 0
+    )
 
 
 def is_protected(job: Job, held_s: float) -> bool:
@@ -144,7 +151,8 @@ class _Attempt:
         begin = [int(index) for index in seen[changed & (decision.devices > 0)]]
         fractions = [int(index) for index in seen[held == 0] if state.jobs[index].share < 1]
         special = self.started or self.blocked is not None or fractions
-        if not special and not any(state.jobs[index].topology for index in begin):
+        tied = any(state.jobs[index].topology or state.jobs[index].pod_devices > 1 for index in begin)
+        if not special and not tied:
             return False
         failed = self._place(decision, changed)
         if failed:
@@ -212,7 +220,7 @@ class _Attempt:
         if job.share < 1 and (shared := _fullest(starts, nodes, job.share)):
             return shared
         free, leaf_nodes = starts.free[nodes], self.state.fleet.groups[group].leaf_nodes
-        place = placed(decision.rule, free, devices, leaf_nodes, job.topology)
+        place = placed(decision.rule, free, devices, leaf_nodes, job.topology, job.pod_devices)
         return tuple((node + nodes.start, count) for node, count in place)
 
     def _refuse(self, failed: Sequence[int]) -> None:

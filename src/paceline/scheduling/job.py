@@ -44,6 +44,7 @@ class Job:
         min_run_s: seconds after a start before it may lose its devices again.
         grace_s: seconds between the warning of a preemption and the loss of the devices. The job works meanwhile.
         topology: domain that must hold all its devices, ``node`` or ``rack``; empty: none is required.
+        pod_devices: devices of each of its pods. The devices of a pod are on one node; 0: it has no pods.
         share: fraction of the device that it needs; below 1 for a job on one device, which others then share.
         queue: partition of Slurm or queue of Kueue; empty: the default one. ``qos``: quality of service of Slurm.
         array: array that it is a task of. ``array_limit``: most tasks of the array that run at once; 0: no bound.
@@ -76,6 +77,7 @@ class Job:
     min_run_s: float = 0.0
     grace_s: float = 0.0
     topology: Topology = ""
+    pod_devices: int = 0
     share: float = 1.0
     queue: str = ""
     qos: str = ""
@@ -130,6 +132,9 @@ class Job:
         """Raise UserError for illegal conditions on its devices."""
         if self.topology not in TOPOLOGIES:
             raise unknown(f"topology of job {self._short}", self.topology, TOPOLOGIES[1:])
+        if self.pod_devices and (self.pod_devices < 0 or self.devices % self.pod_devices):
+            what = f"{self.devices} devices in pods of {shown(self.pod_devices)}"
+            raise UserError(f"job {self._short}: {what}", "give a multiple of the devices of a pod")
         if not 0 < self.share <= 1:
             raise UserError(f"job {self._short}: a share of {shown(self.share)} of a device", "give one above 0 and up to 1")
         if self.share < 1 and (self.devices > 1 or self.model or "devices" in self.adapts):

@@ -55,14 +55,18 @@ def _node_by_node(free: Ints, devices: int, pick: Callable[[Ints, int], int]) ->
     return tuple(chosen)
 
 
-def placed(rule: Rule, free: Ints, devices: int, leaf_nodes: int = 0, domain: Domain = "") -> Placement:
+def placed(rule: Rule, free: Ints, devices: int, leaf_nodes: int = 0, domain: Domain = "", pod: int = 0) -> Placement:
     """Place devices by a rule, in as few racks as possible.
 
     Args:
         leaf_nodes: consecutive nodes of a rack; 0: one rack. If several racks fit, the one with the fewest nodes used is
             chosen, then the one with the fewest free devices.
         domain: domain that must hold all devices. If none can, the placement is empty.
+        pod: devices that must be on one node, of which ``devices`` is a multiple; 0: any number may.
     """
+    if pod > 1:
+        pods = placed(rule, free // pod, devices // pod, leaf_nodes, domain)
+        return tuple((node, count * pod) for node, count in pods)
     place = RULES[rule]
     if domain == "node":
         return place(np.where(free >= devices, free, 0), devices)

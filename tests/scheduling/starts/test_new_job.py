@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kueue_queues import cluster_queue, kueue_queue, local_queue, workload
 from paceline.errors import UserError
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
 from paceline.scheduling.queues.slurm_settings import Account, SlurmSettings
+from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.new_job import parse_new
 from paceline.scheduling.starts.quotas import nodes_of_quotas
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
@@ -111,3 +113,32 @@ def test_account_of_a_new_job_of_slurm(words: str, account: str) -> None:
     assert new.job.account == account and bool(new.remarks) == (not account)
     with pytest.raises(UserError, match="legal: x, y, z"):
         parse_new("8 A100 for 1h, account w", there)
+
+
+@pytest.mark.parametrize(
+    ("text", "start_s"),
+    [
+        ("12 A100 for 1h", 0.0),
+        ("2x4 A100 for 1h", 0.0),
+        ("2x6 A100 for 1h", 1800.0),
+        ("1x8 A100 for 1h", 0.0),
+        ("3x8 A100 for 1h", 5400.0),
+    ],
+)
+def test_pods_of_kueue_are_each_on_one_node(text: str, start_s: float) -> None:
+    """Three nodes of 8, of which two hold a job of 5 for half an hour and for one and a half: 3, 3 and 8 devices are free."""
+    running = [workload("r1", "l", 5, "08:30", runs_in="q"), workload("r2", "l", 5, "08:30", runs_in="q", limit_s=7200)]
+    queue = kueue_queue(cluster_queue("q", 24), local_queue("l", "q"), *running, cluster="3x8xA100")
+    added = parse_new(text, queue).job
+    options = ForecastOptions(futures=8, arrivals=False, lengths="limits")
+    assert Forecaster(queue.adding(added), options).forecast([added]).jobs[0].start() == start_s
+
+
+def test_pods_without_nodes_are_refused() -> None:
+    queue = kueue_queue(cluster_queue("q", 24), local_queue("l", "q"))
+    with pytest.raises(UserError, match="2 pods of 8 devices") as refused:
+        parse_new("2x8 default for 1h", queue)
+    assert "give `cluster` or `nodes`" in refused.value.fix
+    with pytest.raises(UserError, match="4x8 A100") as refused:
+        parse_new("4x8 A100 for 1h", kueue_queue(cluster_queue("q", 64), local_queue("l", "q"), cluster="8x4xA100"))
+    assert "hold 0 pods of 8" in refused.value.fix

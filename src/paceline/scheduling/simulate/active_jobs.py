@@ -329,7 +329,7 @@ class ActiveJobs:
     def _is_pinned(self, index: int) -> bool:
         """Return whether a job may not move, or needs more than a free place."""
         job, held_s = self.jobs[index], self.time_s - float(self.columns[SINCE, index])
-        return bool(job.topology or job.share < 1 or job.grace_s or is_protected(job, held_s))
+        return bool(job.topology or job.pod_devices > 1 or job.share < 1 or job.grace_s or is_protected(job, held_s))
 
     def _undisturbed(self, decision: Decision, changed: Bools) -> dict[int, Placement] | None:
         """Return what ``_repacked`` does if no job gains by a move, which is usual; None if one may gain.

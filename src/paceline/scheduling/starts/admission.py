@@ -14,7 +14,7 @@ from paceline.scheduling.traces.record import LoggedJob
 
 
 def in_cluster_queues(jobs: Sequence[LoggedJob], settings: KueueSettings, by_flavor: bool = False) -> tuple[LoggedJob, ...]:
-    """Return jobs with their cluster queue as queue, and without nodes: a quota says nothing of nodes.
+    """Return jobs with their cluster queue as queue, and with pods instead of nodes: a quota says nothing of nodes.
 
     A job of no known queue keeps its name of the queue, and has the reason.
 
@@ -31,7 +31,9 @@ def in_cluster_queues(jobs: Sequence[LoggedJob], settings: KueueSettings, by_fla
             reason = _eviction(job, name, settings) or reason
         gang = job.gang if job.state == "waiting" and job.gang else job.devices
         types = tuple(kind for kind in job.device_types if kind not in flavors)
-        found.append(replace(job, queue=name or job.queue, nodes=0, reason=reason, devices=gang, device_types=types))
+        found.append(
+            replace(job, queue=name or job.queue, nodes=0, pods=job.nodes, reason=reason, devices=gang, device_types=types)
+        )
     return tuple(found)
 
 

@@ -87,11 +87,17 @@ def _startable(job: LoggedJob, queue: WaitingQueue, stopped: str, asked: str) ->
     """
     cluster = queue.cluster
     if cluster is not None and isinstance(cluster.settings, KueueSettings):
-        job = replace(job, nodes=0)  # a quota says nothing of nodes
+        if queue.nodes.quotas and job.nodes > 1:
+            what = f"{job.nodes} pods of {job.devices // job.nodes} devices for the new job"
+            raise UserError(what, f"give `cluster` or `nodes`: quotas count devices alone, such as {job.devices} for ...")
+        job = replace(job, nodes=0, pods=job.nodes)  # a quota says nothing of nodes
     if stopped or (stopped := refusal(job, cluster, queue.blocked) if cluster is not None else ""):
         raise UserError("the new job is not up to the scheduler", held_text(replace(job, reason=stopped)))
     sizes = [int(queue.nodes.devices[node]) for node in queue.nodes.pool(job)]
-    each = job.devices // max(job.nodes, 1)
+    each = job.devices // max(job.nodes, job.pods, 1)
+    if job.pods and not queue.nodes.quotas and sum(size // each for size in sizes) < job.pods:
+        has = f"the nodes that it may use hold {sum(size // each for size in sizes)} pods of {each} devices"
+        raise UserError(f"{asked.strip()} for the new job", has)
     if job.nodes and sum(size >= each for size in sizes) < job.nodes:
         has = f"the nodes that it may use are {len(sizes)}, of {max(sizes)} at most"
         raise UserError(f"{asked.strip()} for the new job", has)

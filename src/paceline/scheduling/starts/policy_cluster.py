@@ -81,6 +81,14 @@ class PolicyCluster:
         """Return the groups of the fleet that a job may use."""
         return tuple(dict.fromkeys(self.group_of[list(self.nodes.pool(job))].tolist()))
 
+    def pod_devices(self, job: LoggedJob) -> int:
+        """Return the devices of each pod of a job; 0 if it has none, they differ, or no kind of node can hold them all."""
+        if self.nodes.quotas or not job.pods or job.devices % job.pods:
+            return 0
+        each = job.devices // job.pods
+        kinds = [self.fleet.groups[group] for group in self.groups(job)]
+        return each if any(kind.devices_per_node // each * kind.nodes >= job.pods for kind in kinds) else 0
+
     def most(self, job: LoggedJob) -> int:
         """Return the most devices that a job could get if no other job ran: on one kind of node, within the quotas."""
         sizes = [self.fleet.groups[group].devices for group in self.groups(job)]

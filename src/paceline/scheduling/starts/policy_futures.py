@@ -169,6 +169,7 @@ def _job(cluster: PolicyCluster, job: LoggedJob, row: int, origin_s: float, now_
         priority=int(max(-LARGEST_COUNT, min(LARGEST_COUNT, priority))),
         preemptible=job.preemptible,
         topology="node" if single and 1 < devices <= alone else "",
+        pod_devices=cluster.pod_devices(job) if devices == job.devices else 0,
         owner=job.user,
         virtual_cluster=job.account,
         queue=job.queue.split(",")[0],

@@ -23,8 +23,8 @@ from paceline.units import format_seconds
 
 Scheduler = Literal["slurm", "kueue", "volcano", "ray"]
 KUEUE_LEFT_OUT = (
-    "Kueue's admission checks, quotas of processors and memory, and topology beyond one node are not simulated. A preempted "
-    "job continues its work."
+    "Kueue's admission checks, quotas of processors and memory, and topology beyond one node are not simulated. A job starts "
+    "when nodes hold all of its pods. A preempted job continues its work."
 )
 VOLCANO_LEFT_OUT = (
     "Volcano's weights and capabilities of queues, priorities and gangs are simulated. Its actions reclaim and preempt, off by "
@@ -98,6 +98,7 @@ class WaitingQueue:
         running = tuple(job for job in running if not is_evicted(job))
         if settings is not None and nodes.types:
             single = any(job.devices > 1 and (job.nodes == 1 or job.topology == "node") for job in (*running, *waiting))
+            single = single or isinstance(settings, KueueSettings)  # whose pods are each on one node
             cluster = PolicyCluster.of(nodes, settings, single)
         held = [*evicted, *set_apart(waiting, running, rules, settings if isinstance(settings, SlurmSettings) else None)]
         apart = {job.name for job in held}

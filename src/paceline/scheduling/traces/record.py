@@ -31,7 +31,7 @@ class LoggedJob:
         devices: devices that it holds or asks for; 0: none, or not stated.
         device_types: names of the types it may use, as the log writes them; empty: not stated.
         share: fraction of each device, of a MIG slice or a shared GPU. ``profile``: MIG profile, such as ``1g.5gb``.
-        nodes: nodes; 0: not stated.
+        nodes: nodes; 0: not stated. ``pods``: pods with equal numbers of devices, each on one node; 0: not stated.
         priority: higher first.
         preemptible: False if it may not be stopped for another job.
         topology: required placement: ``node``, ``rack`` or empty.
@@ -61,6 +61,7 @@ class LoggedJob:
     share: float = 1.0
     profile: str = ""
     nodes: int = 0
+    pods: int = 0
     priority: float = 0.0
     preemptible: bool = True
     topology: Literal["", "node", "rack"] = ""

@@ -39,7 +39,7 @@ class BackfillPlan:
         self._ends_s = expected_ends(state, lengths)
         self._gone: list[tuple[Placement, float]] = [(leaving.placement, leaving.until_s) for leaving in state.leaving]
         self._nodes: NodePlan | None = None
-        if len(state.free) and any(job.topology for job in state.jobs):
+        if len(state.free) and any(job.topology or job.pod_devices > 1 for job in state.jobs):
             held = np.flatnonzero(state.devices).tolist()
             running = [(state.placements[index], float(self._ends_s[index])) for index in held]
             self._nodes = NodePlan(state, [*running, *self._gone])
@@ -77,7 +77,8 @@ class BackfillPlan:
             if group in self.closed or self.available[group].least(now_s, seconds) < asked:
                 continue
             if self._nodes is not None:
-                place = self._nodes.place(group, asked, seconds, self.state.jobs[index].topology)
+                job = self.state.jobs[index]
+                place = self._nodes.place(group, asked, seconds, job.topology, job.pod_devices)
                 if not place:
                     continue
                 self._nodes.hold(place, now_s + seconds)

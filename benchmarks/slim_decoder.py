@@ -131,6 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--characters", type=int, default=0, help="of the books (all)")
     parser.add_argument("--lr", type=float, default=1e-3, help="of the whole model")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--widths", default="free", choices=["equal", "free"], help="of the layers, as of paceline slim (free)")
     parser.add_argument("--note", default="", help="what else the machine did")
     parser.add_argument(
         "--peers", nargs="*", default=["longer", "magnitude", "scratch"], choices=["longer", "magnitude", "scratch"]
@@ -151,6 +152,7 @@ def main(arguments: list[str] | None = None) -> None:
         prompt=CONTEXT,
         epochs=options.epochs,
         seed=options.seed,
+        widths=options.widths,
     )
     done = Path(run.out) / "slim.json"
     if done.is_file():

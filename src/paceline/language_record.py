@@ -49,6 +49,7 @@ class LanguageRecord:
         predicted: cost of the smaller model by the tables, in the budget's unit.
         trained: tokens that the smaller model saw, the whole model's share in its loss, processor seconds, further settings.
         random: the weights were random, so that perplexities say nothing.
+        opens: whether transformers opens the smaller model.
     """
 
     model: str
@@ -66,6 +67,7 @@ class LanguageRecord:
     predicted: float
     trained: Mapping[str, float]
     random: bool
+    opens: bool = False
     notes: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)

@@ -56,6 +56,14 @@ def test_a_token_becomes_as_fast_as_the_budget_and_the_text_is_learned(tmp_path:
     assert small.decode_s < whole.decode_s  # by how much depends on what else the machine does
     assert small.perplexity < 0.5 * record.before
     assert {(each.name, each.weights) for each in record.rows} >= {("whole", "fp32"), ("whole", "int8"), ("smaller", "int8")}
+    import transformers
+
+    assert record.opens and len({left for layer, (_, left) in record.widths.items() if "mlp" in layer}) == 1
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "model").eval()
+    small_again = load(SlimPlan.load(tmp_path / "out" / "plan.json"), model).eval()
+    small_again.load_state_dict(torch.load(tmp_path / "out" / "weights.pt", weights_only=True))
+    tokens = torch.arange(40, 60)[None]
+    assert torch.equal(opened(tokens).logits, small_again(tokens).logits)
     meeting = [each for each in record.rows if each.meets]  # tokens of a third of a millisecond differ by some per cent
     assert record.best == min(meeting, key=lambda each: each.perplexity, default=None)
     checked(record, run, model)
@@ -85,9 +93,22 @@ def test_less_is_removed_where_fewer_bits_take_a_part_of_the_budget(tmp_path: Pa
 def test_a_file_becomes_as_small_as_the_budget(tmp_path: Path) -> None:
     model = decoder("GPT2", hidden_size=64, vocab_size=256)
     model.save_pretrained(tmp_path / "model")
-    run = run_of(tmp_path, budget=Budget.parse("size=400kB"), epochs=0, weights=())
+    run = run_of(tmp_path, budget=Budget.parse("size=400kB"), epochs=0, weights=(), widths="free")
     record = slim_language(run)
+    assert not record.opens and "paceline.slim.load" in record.notes[-1]
     assert (Path(run.out) / "model.onnx").stat().st_size == record.rows[1].file_bytes <= 400e3
+    checked(record, run, model)
+
+
+@pytest.mark.long
+def test_a_mixture_loses_the_experts_that_the_text_uses_least(tmp_path: Path) -> None:
+    model = decoder("Mixtral", num_local_experts=6, hidden_size=64, intermediate_size=64)
+    model.save_pretrained(tmp_path / "model")
+    run = run_of(tmp_path, budget=Budget.parse("size=420kB"), epochs=0, weights=())
+    record = slim_language(run)
+    assert record.rows[1].meets and record.opens
+    left = {layer: left for layer, (_, left) in record.widths.items() if layer.endswith("gate")}
+    assert left and 2 <= next(iter(left.values())) < 6
     checked(record, run, model)
 
 
@@ -99,6 +120,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
         ({"epochs": -1}, "-1 epochs"),
         ({"distill": 2.0}, "a share of 2"),
         ({"lr": 0.0}, "learning rate 0"),
+        ({"widths": "fre"}, "fre"),
     ):
         with pytest.raises(UserError, match=says):
             run_of(tmp_path, **changes)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -15,15 +17,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from paceline.errors import UserError
+from paceline.errors import UserError, unknown
 from paceline.language_record import LanguageMeasurement, LanguageRecord
 from paceline.record import environment
 from paceline.rundir import write_whole
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
-from paceline.slimming.language.candidates import Candidates, SmallDecoder
+from paceline.slimming.language.candidates import EQUAL, WIDTHS, Candidates, SmallDecoder
 from paceline.slimming.language.checkpoint import Checkpoint, TextParts, load_checkpoint, read_text
 from paceline.slimming.language.distillation import TextTraining, train_language_model
+from paceline.slimming.language.model_folder import opens_in_transformers, with_true_config
 from paceline.slimming.language.perplexity import perplexity
+from paceline.slimming.language.stated_config import quiet
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.latency.token_times import CONTEXT, PROMPT, TokenLatency, TokenRunner, token_latencies
@@ -31,7 +35,9 @@ from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.quantise import quantised
 from paceline.slimming.methods.weight_forms import FP32, INT4, INT8, INT8_BLOCKS, WeightForm
 from paceline.slimming.slim import Slim
+from paceline.slimming.structures.experts import with_experts
 from paceline.slimming.structures.shrink import load
+from paceline.slimming.structures.structures import Structures
 
 EPOCHS, LR, BATCH, DISTILL = 1, 5e-4, 8, 0.5
 """Defaults of the training of the smaller model: passes over the text, peak rate of AdamW, windows of a step, and the share of
@@ -49,6 +55,8 @@ WHOLE, SMALLER, LESS = "whole", "smaller", "less removed"
 """Models that are measured. From the last one goes only what a form of its weights leaves of the budget."""
 STEMS = {WHOLE: "whole", SMALLER: "model", LESS: "less-removed"}
 """Names of their files."""
+FOLDER, TOKENIZER = "model", "tokenizer"
+"""Folder of the smaller model in Hugging Face's format, and how the names of tokenizers' files begin."""
 FORMS = (INT8, INT8_BLOCKS, INT4)
 """Forms of the weights that are measured next to fp32."""
 Say = Callable[[str], None]
@@ -65,6 +73,7 @@ class LanguageRun:
         epochs: passes of the smaller model over the text; 0: none, only measure.
         distill: share of the whole model's distribution in the loss. ``lr``: peak rate.
         weights: forms of the weights next to fp32. ``writes``: whether ``out`` gets the results.
+        widths: one of ``WIDTHS``: equal over all layers, so that transformers opens the smaller model, or free.
     """
 
     model: str
@@ -80,6 +89,7 @@ class LanguageRun:
     seed: int = 0
     weights: tuple[WeightForm, ...] = FORMS
     writes: bool = True
+    widths: str = EQUAL
 
     def __post_init__(self) -> None:
         if self.budget.kind == "accuracy":
@@ -95,12 +105,17 @@ class LanguageRun:
             raise UserError(f"{self.epochs} epochs", "give `tune_epochs` from 0 up")
         if not 0 <= self.distill <= 1:
             raise UserError(f"a share of {self.distill:g} of the teacher", "give `distill` from 0 to 1")
+        if self.widths not in WIDTHS:
+            raise unknown("widths", self.widths, WIDTHS)
         if not 0 < self.lr < float("inf"):
             raise UserError(f"learning rate {self.lr}", "give a positive number")
 
 
 class LanguageTask(Slim):
-    """A decoder whose tables are checked by the measured smaller model, not by a further one."""
+    """A decoder whose tables are checked by the measured smaller model, not by a further one. Whole experts may go too."""
+
+    def traced(self, inputs: tuple[Any, ...]) -> Structures:
+        return with_experts(super().traced(inputs), self.subject, inputs)
 
     def _corrected(self, times: LayerTimes) -> LayerTimes:
         return times
@@ -159,7 +174,7 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
     goal = slim.goal if run.budget.phase else _size_goal(run.budget, whole)
     say("measuring the layers")
     structures_goal = goal if run.budget.phase else goal - _graph_bytes(slim, whole)
-    search = Candidates(slim, parts.train, parts.tune, run.context)
+    search = Candidates(slim, parts.train, parts.tune, run.context, widths=run.widths)
     say("choosing layers, heads and rows")
     chosen = _tried(run, search.every(structures_goal), model, parts, say)
     small = _measured(run, search, chosen, goal, structures_goal, checkpoint, whole, drafts / "smaller", FP32, say)
@@ -186,6 +201,8 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
         notes.append("The smaller model in fp32 misses the budget in the last measurement; the tables say less than it takes.")
     if checkpoint.random:
         notes.append("The folder has no weights: they are random. Times and sizes are true, perplexities say nothing.")
+    opens = _save_model(run, with_true_config(small.model, model, small.candidate.plan), drafts)
+    notes += [_opens_note(run, search, opens)]
     small.candidate.plan.save(drafts / "plan.json")
     torch.save(small.model.state_dict(), drafts / "weights.pt")
     small.file.replace(drafts / "model.onnx")
@@ -208,6 +225,7 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
             "cpu_s": time.process_time() - start,
         },
         random=checkpoint.random,
+        opens=opens,
         notes=tuple(notes),
         environment=environment(("numpy", "torch", "transformers", "onnx", "onnxruntime")),
         files={},
@@ -224,9 +242,36 @@ def _kept(run: LanguageRun, record: LanguageRecord, drafts: Path, files: Mapping
     (out / "slim.json").unlink(missing_ok=True)
     for name in dict.fromkeys([*names, *data]):
         (drafts / name).replace(out / name)
-    record = replace(record, files={name: str(out / name) for name in dict.fromkeys([*names, *data])})
+    shutil.rmtree(out / FOLDER, ignore_errors=True)
+    (drafts / FOLDER).replace(out / FOLDER)
+    every = dict.fromkeys([*names, *data, *sorted(f"{FOLDER}/{each.name}" for each in (out / FOLDER).glob("*.safetensors"))])
+    record = replace(record, files={name: str(out / name) for name in every})
     write_whole(out / "slim.json", json.dumps(record.to_json(), indent=1))
     return record
+
+
+def _save_model(run: LanguageRun, small: nn.Module, drafts: Path) -> bool:
+    """Save the smaller model as a folder with the tokenizer of the whole one, and return whether transformers opens it."""
+    with quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the record says what opens it
+        small.save_pretrained(drafts / FOLDER)  # type: ignore[operator]
+    for file in Path(run.model).iterdir():
+        if file.name.startswith(TOKENIZER) or file.name in ("vocab.json", "merges.txt", "special_tokens_map.json"):
+            shutil.copy(file, drafts / FOLDER / file.name)
+    return opens_in_transformers(small)
+
+
+def _opens_note(run: LanguageRun, search: Candidates, opens: bool) -> str:
+    """Say what opens the smaller model, and which layers stay whole so that it opens."""
+    place = f"{run.out}/{FOLDER}" if run.writes else "its folder"
+    if not opens:
+        words = "No config.json can state these widths: transformers, vLLM and llama.cpp cannot open the smaller model."
+        return f"{words} paceline.slim.load({place!r}) does." if run.writes else f"{words} paceline.slim.load does."
+    words = f"The smaller model opens in transformers with equal logits, from {place}. vLLM and llama.cpp were not tried."
+    if not search.whole:
+        return words
+    whole = ", ".join(each.removesuffix(".weight").removesuffix(".bias") for each in search.whole)
+    return f"{words} config.json cannot state fewer of {whole}, so they stay whole; --widths free changes that."
 
 
 def _timing(run: LanguageRun) -> dict[str, Any]:

@@ -157,8 +157,12 @@ class Slim:
             self._not_sharded()
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
             inputs = tuple(each.to(device) if isinstance(each, Tensor) else each for each in self.inputs)
-            self._structures = METHODS[self.method].structures(structures_of(self.subject, inputs), self.subject, inputs)
+            self._structures = METHODS[self.method].structures(self.traced(inputs), self.subject, inputs)
         return self._structures
+
+    def traced(self, inputs: tuple[Any, ...]) -> Structures:
+        """Return all structures of the subject, from which the method selects."""
+        return structures_of(self.subject, inputs)
 
     @property
     def subject(self) -> nn.Module:

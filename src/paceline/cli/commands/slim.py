@@ -15,7 +15,7 @@ EXAMPLE = """example:
   paceline slim FOLDER --text FILE.txt --budget decode=2x --out runs/slim"""
 DEFAULT_OUT = "runs/slim"
 OVER = "OVER BUDGET"
-LANGUAGE = ("text", "context", "prompt")
+LANGUAGE = ("text", "context", "prompt", "widths")
 """Options of language models only."""
 ALSO_LANGUAGE = (
     *("model", "budget", "threads", "weights", "int8", "predict", "tune_epochs", "distill", "lr", "seed", "out"),
@@ -51,6 +51,11 @@ def add(parser: Parser) -> None:
     parser.add_argument("--context", metavar="N", type=int, default=None, help=context)
     prompt = "of a language model: tokens of the prompt whose prefill is timed (default 128)"
     parser.add_argument("--prompt", metavar="N", type=int, default=None, help=prompt)
+    widths = (
+        "of a language model: equal over all layers, so that transformers opens the smaller one (default), "
+        "or free: each layer has its own"
+    )
+    parser.add_argument("--widths", metavar="W", default="", help=widths)
     predict = "only say what other widths, ranks or sparsities would take; nothing is trained, nothing written"
     common(parser.add_argument("--predict", action="store_true", help=predict))
     device = (
@@ -142,6 +147,7 @@ def _slim_language(o: argparse.Namespace) -> Answer:
     if not o.text:
         raise UserError(f"no text for the language model {o.model}", "give --text FILE")
     given = {"context": o.context, "prompt": o.prompt, "distill": o.distill, "lr": o.lr, "seed": o.seed}
+    given["widths"] = o.widths or None
     run = LanguageRun(
         model=o.model,
         text=o.text,

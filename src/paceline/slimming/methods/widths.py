@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
 from math import log, log1p
 
@@ -58,9 +58,17 @@ def nearest_widths(
     cost: Callable[[Collection[int]], float],
     budget: float,
     round_to: int = 8,
+    equal: Sequence[Sequence[str]] = (),
 ) -> tuple[set[int], float]:
-    """Return the widths as ``widths_for`` does, with their cost; the nearest ones if the budget cannot be met."""
-    blocks = [_blocks(every, importance, round_to) for every in structures.layers().values()]
+    """Return the widths as ``widths_for`` does, with their cost; the nearest ones if the budget cannot be met.
+
+    Args:
+        equal: names of layers, with equally many structures, that keep one width: they lose their groups together.
+    """
+    layers = structures.layers()
+    grouped = {name for names in equal for name in names}
+    members = [[layers[name] for name in names] for names in equal] + [[layers[name]] for name in layers if name not in grouped]
+    blocks = [_joint_blocks(structures, every, importance, round_to) for every in members]
     free = [each for every in blocks for each in _leading_zeros(every, importance)]
     free += [list(branch.numbers) for branch in structures.branches if not any(importance[each] for each in branch.numbers)]
     removed: set[int] = set().union(*free)
@@ -69,7 +77,7 @@ def nearest_widths(
         if now <= budget:
             break
         aim = now * (max(budget, 0.0) / now) ** (1 / left)  # below nothing if what stays anyway costs more
-        steps = _order(structures, blocks, importance, now, removed, cost)
+        steps = _order(structures, members, blocks, importance, now, removed, cost)
         if not steps:
             break
         count = _first(list(accumulate(steps, set.union, initial=removed)), cost, aim)
@@ -84,23 +92,36 @@ def _leading_zeros(every: list[list[int]], importance: Mapping[int, float]) -> I
 
 def _order(
     structures: Structures,
+    members: list[list[list[RemovableStructure]]],
     blocks: list[list[list[int]]],
     importance: Mapping[int, float],
     now: float,
     removed: set[int],
     cost: Callable[[Collection[int]], float],
 ) -> list[set[int]]:
-    """Return the remaining blocks and whole branches, in increasing order of importance per saving."""
+    """Return the remaining blocks and whole branches, in increasing order of importance per saving.
+
+    Args:
+        members: layers that lose their blocks together. ``blocks``: of each such group, in order.
+    """
     scored = []
-    for every, members in zip(blocks, structures.layers().values(), strict=True):
+    for every, layers in zip(blocks, members, strict=True):
         waiting = [block for block in every if not removed.issuperset(block)]
         saved = (now - cost(removed.union(waiting[0]))) / len(waiting[0]) if waiting else 0.0
-        counts, stays = _counts(structures, members, importance)
-        left, last = stays + sum(counts[each.number] for each in members if each.number not in removed), 0.0
+        shares = [_counts(structures, layer, importance) for layer in layers]
+        left = [
+            stays + sum(counts[each.number] for each in layer if each.number not in removed)
+            for (counts, stays), layer in zip(shares, layers, strict=True)
+        ]
+        numbers = [{each.number for each in layer} for layer in layers]
+        last = 0.0
         for block in waiting if saved > 0 else ():
-            after = max(left - sum(counts[number] for number in block), 1e-12 * left)
-            last = max(last, log(left / after) / (saved * len(block)))  # a layer's blocks keep their order
-            left = after
+            lost = 0.0
+            for place, ((counts, _), own) in enumerate(zip(shares, numbers, strict=True)):
+                after = max(left[place] - sum(counts[number] for number in block if number in own), 1e-12 * left[place])
+                lost += log(left[place] / after) if left[place] else 0.0
+                left[place] = after
+            last = max(last, lost / (saved * len(block)))  # a layer's blocks keep their order
             scored.append((last, set(block)))
     for branch in structures.branches:
         alive = branch.numbers.difference(removed)
@@ -131,13 +152,26 @@ def _first(every: list[set[int]], cost: Callable[[Collection[int]], float], aim:
     return low
 
 
-def _blocks(every: list[RemovableStructure], importance: Mapping[int, float], round_to: int) -> list[list[int]]:
+def _joint_blocks(
+    structures: Structures, layers: list[list[RemovableStructure]], importance: Mapping[int, float], round_to: int
+) -> list[list[int]]:
+    """Return the groups of several layers that are removed together."""
+    every = [_blocks(layer, importance, round_to, structures.least.get(layer[0].layer, 0)) for layer in layers]
+    return [[number for block in blocks for number in block] for blocks in zip(*every, strict=True)]
+
+
+def _blocks(every: list[RemovableStructure], importance: Mapping[int, float], round_to: int, least: int = 0) -> list[list[int]]:
     """Return groups that are removed together, the least important first: down to the next multiple, below one vector to a
-    power of two. The pairs of a kernel come one by one.
+    power of two. The pairs of a kernel come one by one, and so do structures of which a number must stay.
+
+    Args:
+        least: how many stay, if the network requires more than one.
     """
     if every[0].nested:
         return [[each.number] for each in every]
     ranked = [each.number for each in sorted(every, key=lambda each: importance[each.number])]
+    if least:
+        return [[number] for number in ranked[: len(ranked) - least]]
     width = every[0].rows
     blocks = []
     while len(ranked) > 1:

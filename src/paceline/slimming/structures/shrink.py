@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from paceline.errors import UserError
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.experts import without_experts
 from paceline.slimming.structures.given_tensors import NarrowInputs, narrows_states
 from paceline.slimming.structures.kernels import fit_window
 from paceline.slimming.structures.narrow_attention import NarrowAttention
@@ -30,7 +31,10 @@ BYTES = 4
 
 
 def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -> nn.Module:
-    """Return a copy of the same shape with removed structures set to zero, as a reference for a shrunk module."""
+    """Return a copy of the same shape with removed structures set to zero, as a reference for a shrunk module.
+
+    No router chooses a removed expert.
+    """
     same = copy.deepcopy(model)
     tensors = _tensors(same)
     with torch.no_grad():
@@ -40,6 +44,7 @@ def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -
                     continue
                 tensor = tensors[part.parameter]
                 tensor.index_fill_(part.dim, torch.tensor(part.indices, device=tensor.device), 0)
+    without_experts(same, structures, removed)
     return same
 
 

@@ -234,6 +234,8 @@ class Structures:
             removed but never set to zero: their lengths are.
         entering: dimension and units of tensors that a module is given and that depend on no weight, such as a bias for each
             head, by module and argument.
+        least: by layer, the number of structures that stay, if more than one must.
+        routers: weights of the routers of experts that may go whole, which are the names of the experts' layers.
     """
 
     forest: Units
@@ -250,6 +252,8 @@ class Structures:
     constants: int = 0
     directions: set[tuple[str, int]] = field(default_factory=set)
     entering: dict[tuple[str, str], tuple[int, Ints]] = field(default_factory=dict)
+    least: dict[str, int] = field(default_factory=dict)
+    routers: set[str] = field(default_factory=set)
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:
         """Return the branches without remaining structures."""
@@ -279,7 +283,8 @@ class Structures:
 
     def _structure(self, root: int, parts: Sequence[ParameterSlice]) -> RemovableStructure:
         kernel = self.kernels.get((parts[0].parameter, parts[0].dim))
-        return RemovableStructure(root, kernel or _layer(parts), tuple(parts), kernel is not None)
+        router = next((part.parameter for part in parts if part.dim == 0 and part.parameter in self.routers), "")
+        return RemovableStructure(root, kernel or router or _layer(parts), tuple(parts), kernel is not None)
 
     def name_whole(self, left: str) -> None:
         """Name in ``kept`` every layer whose width stays whole. An output layer with a narrower input is not named.

@@ -115,6 +115,7 @@ class LanguageTask(Slim):
     """A decoder whose tables are checked by the measured smaller model, not by a further one. Whole experts may go too."""
 
     def traced(self, inputs: tuple[Any, ...]) -> Structures:
+        """Return all structures, whole experts too."""
         return with_experts(super().traced(inputs), self.subject, inputs)
 
     def _corrected(self, times: LayerTimes) -> LayerTimes:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paceline.slimming.methods.methods import METHODS
+from paceline.slimming.structures import soundness
 from paceline.slimming.structures.shrink import differs, masked, shrunk
 from paceline.slimming.structures.soundness import OTHER
 from paceline.slimming.structures.structures import Structures
@@ -121,13 +122,19 @@ def assert_equal_without(structures: Structures, model: nn.Module, *inputs: Any)
         (OfWidth, OTHER),
         (StandardDeviation, "std needs it whole"),
         (Gram, OTHER),
-        (Literal, "a smaller one does not run: RuntimeError: mat1"),
-        (Helper, "a smaller one does not run: RuntimeError: Given groups"),
+        (Literal, "hidden (Linear) runs only at the whole width: `"),
+        (Helper, "helper (Conv2d) runs only at the whole width: `x = x + self.helper(x).mean()` ("),
     ],
 )
-def test_a_layer_that_cannot_be_narrower_stays_and_the_others_go(kind: type[Net], why: str) -> None:
+def test_a_layer_that_cannot_be_narrower_stays_and_the_others_go(
+    kind: type[Net], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = kind()
+    logged: list[str] = []
+    monkeypatch.setattr(soundness._log, "debug", lambda words, *given: logged.append(words % given))
     structures = found(model, X)
+    assert not any("Error" in each for each in structures.kept.values())
+    assert any("RuntimeError" in each for each in logged) == ("whole width" in why)
     assert set(structures.layers()) == {"hidden.weight"} and structures.kept["conv"].startswith(why)
     assert_equal_without(structures, model, X)
 
@@ -135,7 +142,7 @@ def test_a_layer_that_cannot_be_narrower_stays_and_the_others_go(kind: type[Net]
 def test_heads_of_literal_widths_stay_and_the_rows_of_the_mlp_go() -> None:
     model, x = Heads(), torch.randn(2, 5, 12)
     structures = found(model, x)
-    assert set(structures.layers()) == {"expand.weight"} and "does not run" in structures.kept["enter"]
+    assert set(structures.layers()) == {"expand.weight"} and "`q, k, v =" in structures.kept["enter"]
     assert_equal_without(structures, model, x)
 
 

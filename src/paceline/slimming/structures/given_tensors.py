@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 
 class NarrowStates:
@@ -46,6 +48,60 @@ def narrows_states(module: nn.Module, wholes: Sequence[int], stay: Sequence[Sequ
     if any(len(each) < whole for whole, units in zip(wholes, stay, strict=True) for each in units):
         module.register_forward_pre_hook(NarrowStates(wholes, stay), with_kwargs=True)
     return module
+
+
+class StateList(list[Tensor]):
+    """State of recurrent layers of different widths, inside a network: one tensor (batch, units) per layer and direction.
+
+    Args:
+        whole: width before slimming. ``stay``: remaining units of each tensor.
+    """
+
+    def __init__(self, states: Sequence[Tensor], whole: int, stay: Sequence[Tensor]) -> None:
+        super().__init__(states)
+        self._whole, self._stay = whole, stay
+
+    def tensor(self) -> Tensor:
+        """Return the state in the whole width, with zeros for units that are gone."""
+        return torch.stack([self._wide(one, stay.to(one.device)) for one, stay in zip(self, self._stay, strict=True)])
+
+    def _wide(self, state: Tensor, stay: Tensor) -> Tensor:
+        return state.new_zeros(*state.shape[:-1], self._whole).index_copy(-1, stay, state)
+
+
+class WholeStates:
+    """Forward hook of a network that returns states in the structure of the whole network: tensors, for lists inside it.
+
+    Attributes:
+        active: False: states leave as lists, whose units are comparable with nothing in the whole network.
+    """
+
+    active = True
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+        """Return the output with whole states."""
+        return tree_map(_plain, output, is_leaf=_is_state) if self.active else output
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, StateList)
+
+
+def _plain(value: Any) -> Any:
+    return value.tensor() if isinstance(value, StateList) else value
+
+
+@contextmanager
+def states_as_lists(model: nn.Module) -> Iterator[None]:
+    """Let states leave a network as lists in the block."""
+    hooks = [hook for hook in model._forward_hooks.values() if isinstance(hook, WholeStates)]
+    try:
+        for hook in hooks:
+            hook.active = False
+        yield
+    finally:
+        for hook in hooks:
+            hook.active = True
 
 
 @dataclass(frozen=True)

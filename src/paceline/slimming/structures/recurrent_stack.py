@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from paceline.slimming.structures.given_tensors import narrows_states
+from paceline.slimming.structures.given_tensors import StateList, narrows_states
 
 Dims = Mapping[str, Mapping[int, Tensor]]
 """Remaining indices, by parameter and dimension."""
@@ -18,16 +18,21 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 class RecurrentStack(nn.Module):
     """Recurrent layers with the interface of ``nn.LSTM`` or ``nn.GRU``, except for the states. Layers have different widths, so
-    each state is a list with one tensor of shape (batch, units) per layer and direction.
+    each state is a list with one tensor of shape (batch, units) per layer and direction. It leaves the network as one tensor
+    (``WholeStates``).
 
     Args:
         layers: modules with one layer each. ``dropout``: between them.
+        wholes: widths of the states before slimming. ``stay``: remaining units, by state and by layer and direction.
     """
 
-    def __init__(self, layers: list[nn.RNNBase], dropout: float) -> None:
+    def __init__(
+        self, layers: list[nn.RNNBase], dropout: float, wholes: Sequence[int] = (), stay: Sequence[Sequence[Tensor]] = ()
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.drop = nn.Dropout(dropout)
+        self._wholes, self._stay = tuple(wholes), [list(each) for each in stay]
 
     def forward(self, x: Any, states: Any = None) -> tuple[Any, Any]:
         """Run ``x`` through all layers. ``states``: as returned, hidden and cell states, or hidden states only."""
@@ -36,8 +41,12 @@ class RecurrentStack(nn.Module):
             x, end = layer(self._dropped(x) if number else x, None if states is None else self._layer_state(states, number))
             ends.append(end)
         if self._has_cells:
-            return x, tuple([one for end in ends for one in end[part].unbind(0)] for part in range(2))
-        return x, [one for end in ends for one in end.unbind(0)]
+            return x, tuple(self._state([end[part] for end in ends], part) for part in range(2))
+        return x, self._state(ends, 0)
+
+    def _state(self, ends: list[Tensor], part: int) -> list[Tensor]:
+        every = [one for end in ends for one in end.unbind(0)]
+        return StateList(every, self._wholes[part], self._stay[part]) if self._wholes else every
 
     def _dropped(self, x: Any) -> Any:
         return x._replace(data=self.drop(x.data)) if isinstance(x, PackedSequence) else self.drop(x)
@@ -65,7 +74,7 @@ def stacked(module: nn.RNNBase, dims: Dims) -> nn.Module:
     shapes = {(layer.hidden_size, layer.proj_size) for layer in layers}
     own_inputs = {layer.input_size for layer in layers[1:]}
     if len(shapes) > 1 or own_inputs != {(layers[0].proj_size or layers[0].hidden_size) * (1 + module.bidirectional)}:
-        return RecurrentStack(layers, module.dropout)
+        return RecurrentStack(layers, module.dropout, *_remaining(module, dims, range(module.num_layers)))
     whole = _made(module, layers[0].input_size, layers[0].hidden_size, layers[0].proj_size, module.num_layers)
     with torch.no_grad():
         for number, layer in enumerate(layers):
@@ -98,8 +107,8 @@ def _layer(module: nn.RNNBase, number: int, dims: Dims) -> nn.RNNBase:
     return _narrowing(layer, module, dims, [number])
 
 
-def _narrowing(layer: nn.RNNBase, module: nn.RNNBase, dims: Dims, numbers: Sequence[int]) -> nn.RNNBase:
-    """Return some layers of a module with a hook that narrows given states."""
+def _remaining(module: nn.RNNBase, dims: Dims, numbers: Sequence[int]) -> tuple[tuple[int, ...], tuple[list[Tensor], ...]]:
+    """Return whole widths of the states of some layers, and the remaining units by state and by layer and direction."""
     hidden: list[Tensor] = []
     cells: list[Tensor] = []
     for number in numbers:
@@ -109,9 +118,13 @@ def _narrowing(layer: nn.RNNBase, module: nn.RNNBase, dims: Dims, numbers: Seque
         out = torch.arange(module.proj_size or module.hidden_size) if entering is None else entering
         hidden += [out] * (1 + module.bidirectional)
         cells += [own] * (1 + module.bidirectional)
-    is_lstm = isinstance(module, nn.LSTM)
-    wholes = (module.proj_size or module.hidden_size, module.hidden_size)[: 1 + is_lstm]
-    narrows_states(layer, wholes, (hidden, cells)[: 1 + is_lstm])
+    states = 1 + isinstance(module, nn.LSTM)
+    return (module.proj_size or module.hidden_size, module.hidden_size)[:states], (hidden, cells)[:states]
+
+
+def _narrowing(layer: nn.RNNBase, module: nn.RNNBase, dims: Dims, numbers: Sequence[int]) -> nn.RNNBase:
+    """Return some layers of a module with a hook that narrows given states."""
+    narrows_states(layer, *_remaining(module, dims, numbers))
     return layer
 
 

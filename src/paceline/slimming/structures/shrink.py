@@ -17,10 +17,10 @@ from torch.overrides import TorchFunctionMode
 from paceline.errors import UserError
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.experts import without_experts
-from paceline.slimming.structures.given_tensors import NarrowInputs, narrows_states
+from paceline.slimming.structures.given_tensors import NarrowInputs, WholeStates, narrows_states, states_as_lists
 from paceline.slimming.structures.kernels import fit_window
 from paceline.slimming.structures.narrow_attention import NarrowAttention
-from paceline.slimming.structures.recurrent_stack import stacked
+from paceline.slimming.structures.recurrent_stack import RecurrentStack, stacked
 from paceline.slimming.structures.replacements import replaced
 from paceline.slimming.structures.structures import Structures
 
@@ -104,6 +104,8 @@ def _refit(small: nn.Module, plan: SlimPlan) -> None:
             _set_number(modules[path], attribute, value)
     for path, inputs in plan.inputs.items():
         modules[path].register_forward_pre_hook(NarrowInputs(inputs), with_kwargs=True)
+    if any(isinstance(module, RecurrentStack) for module in modules.values()):
+        small.register_forward_hook(WholeStates())
 
 
 def _set_number(module: nn.Module, attribute: str, value: int) -> None:
@@ -203,7 +205,7 @@ def differs(one: nn.Module, other: nn.Module, inputs: tuple[Any, ...]) -> float:
 def _outputs(module: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
     """Return the tensors of the outputs, with the same random numbers in every call."""
     torch.manual_seed(0)
-    with _EqualDraws():
+    with _EqualDraws(), states_as_lists(module):
         return list(tensors_in(module.eval()(*inputs)))
 
 

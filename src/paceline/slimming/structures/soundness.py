@@ -9,6 +9,7 @@ width, such as ``split_size``, changed alike. If it fails still, it stays whole,
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, islice
@@ -18,12 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError, shorten
+from paceline.slimming.export.export_failure import ExportFailure
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import differs, load, masked
 from paceline.slimming.structures.structures import PART, RemovableStructure, Structures, WidthNumber
 
+_log = logging.getLogger("paceline")
 MOST_APART = 1e-3
 """Tolerance relative to the largest output: the rounding of single precision over many layers."""
+AT_WIDTH = "runs only at the whole width"
+"""Part of the reason of a layer whose code knows its width. The error itself is in the log ``paceline``, at level debug."""
+NO_FORM = "no smaller form of its module is known"
 OTHER = "without a part of it the output differs from the output with zeros there"
 
 
@@ -155,9 +161,16 @@ class _Trial:
             return ""
         try:
             small = load(SlimPlan.of(self.found, removed), self.model)
+        except UserError as error:
+            return error.message
+        except Exception as error:  # a module of a kind that is unknown here
+            return _fails(NO_FORM, error)
+        try:
             apart = differs(masked(self.model, self.found, removed), small, self.inputs)
+        except UserError as error:
+            return error.message
         except Exception as error:  # any error of the network's code at another width
-            return _fails(error)
+            return _fails(_line_of(error, small), error)
         if not apart <= MOST_APART:
             return OTHER
         return self._why_not_training(small) if self.trains else ""
@@ -171,7 +184,7 @@ class _Trial:
             with torch.no_grad():
                 model.train()(*(torch.cat([each, each]) if _is_batch(each) else each for each in self.inputs))
         except Exception as error:  # as above
-            return _fails(error)
+            return _fails(_line_of(error, model), error)
         finally:
             model.eval()
         return ""
@@ -233,8 +246,17 @@ def _is_batch(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() > 1 and len(value) == 1
 
 
-def _fails(error: Exception) -> str:
-    return f"a smaller one does not run: {type(error).__name__}: {shorten(str(error))}"
+def _line_of(error: Exception, small: nn.Module) -> str:
+    """Describe the line of the network's code that fails at another width."""
+    failure = ExportFailure.of(error, small)
+    code = f": `{shorten(failure.code, 100)}` ({failure.where})" if failure.code else ""
+    return f"{failure.module or 'the code'} {AT_WIDTH}{code}"
+
+
+def _fails(why: str, error: Exception) -> str:
+    """Return a reason, and write the error behind it for developers."""
+    _log.debug("%s: %s: %s", why, type(error).__name__, error)
+    return why
 
 
 @torch.no_grad()

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.edge.language_run import LanguageRun, _file_bytes, slim_language
+from paceline.edge.language_run import LanguageRun, _file_bytes, _steps, slim_language
 from paceline.errors import UserError
 from paceline.language_record import LanguageRecord
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
+from paceline.slimming.language.checkpoint import TextParts
 from paceline.slimming.latency.token_times import TokenRunner
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.weight_forms import INT8
@@ -124,6 +125,9 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=says):
             run_of(tmp_path, **changes)
+    parts = TextParts(torch.arange(16 * 8 * 10), torch.arange(0), torch.arange(0))
+    steps = {epochs: _steps(run_of(tmp_path, epochs=epochs), parts) for epochs in (0, 0.01, 0.5, 2)}
+    assert steps == {0: 0, 0.01: 1, 0.5: 5, 2: 20}
     assert str(run_of(tmp_path, budget=Budget.parse("speedup=2x")).budget) == "decode=2x"
 
 

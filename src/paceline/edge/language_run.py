@@ -83,7 +83,7 @@ class LanguageRun:
     context: int = CONTEXT
     prompt: int = PROMPT
     threads: int = 1
-    epochs: int = EPOCHS
+    epochs: float = EPOCHS
     distill: float = DISTILL
     lr: float = LR
     seed: int = 0
@@ -101,8 +101,8 @@ class LanguageRun:
                 raise UserError(f"{getattr(self, name)} for `{name}`", "give a whole number from 1 up")
         if self.context < 2:
             raise UserError("a context of 1 token", "give at least 2: the text is read in windows of it")
-        if self.epochs < 0:
-            raise UserError(f"{self.epochs} epochs", "give `tune_epochs` from 0 up")
+        if not 0 <= self.epochs < float("inf"):
+            raise UserError(f"{self.epochs} epochs", "give `tune_epochs` from 0 up, such as 0.25")
         if not 0 <= self.distill <= 1:
             raise UserError(f"a share of {self.distill:g} of the teacher", "give `distill` from 0 to 1")
         if self.widths not in WIDTHS:
@@ -307,7 +307,8 @@ def _file_bytes(file: Path) -> int:
 
 
 def _steps(run: LanguageRun, parts: TextParts) -> int:
-    return run.epochs * max(1, len(parts.train) // (BATCH * run.context))
+    every = max(1, len(parts.train) // (BATCH * run.context))
+    return max(round(run.epochs * every), int(run.epochs > 0))
 
 
 def _train(run: LanguageRun, small: nn.Module, whole: nn.Module, parts: TextParts, steps: int, say: Say) -> int:

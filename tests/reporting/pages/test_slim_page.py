@@ -10,7 +10,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.reporting.pages.slim_page import render, slim_page, write_page
-from paceline.slim_record import CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Width
+from paceline.slim_record import FEWER_BITS, Candidate, CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Width
 from slim_records import SLIMMED, WHOLE, deep, record
 
 
@@ -41,6 +41,13 @@ def test_every_part_is_there_and_the_page_repeats() -> None:
         "plan.json runs/slim/plan.json",
     ):
         assert words in text
+
+
+def test_the_page_has_the_table_of_smaller_fewer_bits_and_both() -> None:
+    fewer = Candidate(FEWER_BITS, "int4", "whole.int4.onnx", SLIMMED, 490_000.0, "yes")
+    made = record(candidates=(fewer,))
+    assert rows(made, "Smaller, fewer bits, or both")[0][:2] == [FEWER_BITS, "int4"]
+    assert "int4 alone meets speedup=3x, nothing removed" in text_of(render(made))
 
 
 def rows(made: SlimRecord, title: str) -> list[list[str]]:

@@ -91,6 +91,8 @@ def words_of(prediction: SlimPrediction) -> str:
 def test_widths_that_meet_the_budget() -> None:
     text = words_of(PREDICTION)
     assert "lenet5 on onnxruntime: what other widths would take" in text
+    unmeasured = words_of(replace(PREDICTION, target="tensorrt"))
+    assert "lenet5 for tensorrt, timed on onnxruntime: what other widths would take" in unmeasured
     assert "takes 4.00 ms, measured on this machine; 34.4 % of all structures meet speedup=3x, predicted." in text
     assert "25 % 1.00 ms 4.00x 4 300 kB" in text and "slow" in text and "range" not in text
     assert "no equal share meets speedup=3x" in predicted_screen(replace(PREDICTION, meets=None)).brief

@@ -38,7 +38,8 @@ def test_a_budget_is_read_and_written(text: str, kind: str, value: float) -> Non
         ("size=0B", "size|0B"),
         ("accuracy=-200pt", "a loss of accuracy of '-200pt'"),
         ("latncy=5ms", "did you mean|latency"),
-        ("decode=0.5x", "a speed-up of '0.5x'"),
+        ("decode=0.5x", "50% of the time give decode=2x"),
+        ("speedup=0.8x", "80% of the time give speedup=1.25x"),
     ],
 )
 def test_anything_else_is_refused(text: str, says: str) -> None:

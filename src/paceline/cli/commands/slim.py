@@ -64,8 +64,11 @@ def add(parser: Parser) -> None:
     parser.add_argument("--device", metavar="NAME", default="", help=device)
     path = "epochs on the way to the budget (default half of --epochs)"
     parser.add_argument("--path-epochs", metavar="E", type=int, default=0, help=path)
-    tune = "epochs of fine-tuning the slimmed network (default half of --epochs; compact: --epochs; language models: 1)"
-    parser.add_argument("--tune-epochs", metavar="E", type=int, default=0, help=tune)
+    tune = (
+        "epochs of fine-tuning the slimmed network (default half of --epochs; compact: --epochs; "
+        "language models: 1, or a part of one, such as 0.25)"
+    )
+    parser.add_argument("--tune-epochs", metavar="E", type=float, default=0, help=tune)
     teacher = "share of the whole network's outputs in the fine-tuning loss, from 0 to 1 (default 0.5)"
     parser.add_argument("--distill", metavar="SHARE", type=float, default=None, help=teacher)
     parser.add_argument("--workers", metavar="N", type=int, help="processes that train on this machine (default 2)")
@@ -108,7 +111,7 @@ def _slim(o: argparse.Namespace) -> Answer:
         target=o.target,
         threads=o.threads,
         path_epochs=o.path_epochs,
-        tune_epochs=o.tune_epochs,
+        tune_epochs=_whole(o.tune_epochs),
         distill=share,
         weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))),
     )
@@ -124,6 +127,15 @@ def _slim(o: argparse.Namespace) -> Answer:
         answer["report"] = str(write_page(record, o.out))
         files.append(f"report: {answer['report']}")
     return answer, slim_screen(record).writing(*files).missing(*(OVER,) * missed_budget(run.budget, record))
+
+
+def _whole(epochs: float) -> int:
+    """Return whole epochs. Raises UserError for a part of one."""
+    from paceline.errors import UserError
+
+    if not float(epochs).is_integer():
+        raise UserError(f"{epochs:g} epochs of tuning", "give a whole number; language models alone take a part of an epoch")
+    return int(epochs)
 
 
 def is_language_model(model: str) -> bool:
@@ -154,7 +166,7 @@ def _slim_language(o: argparse.Namespace) -> Answer:
         budget=Budget.parse(o.budget),
         out=o.out,
         threads=o.threads,
-        epochs=0 if o.predict else o.tune_epochs or 1,
+        epochs=0 if o.predict else o.tune_epochs or 1.0,
         writes=not o.predict,
         weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))) or FORMS,
         **{name: value for name, value in given.items() if value is not None},

@@ -10,9 +10,12 @@ from paceline.reporting.figures import slim_figures as figures
 from paceline.reporting.pages import answer_page
 from paceline.reporting.pages.answer_page import HINT, Page, Section
 from paceline.reporting.text.slim_text import (
+    WAYS_HEADS,
     accuracy_range_text,
     answer_text,
     asked_text,
+    candidate_rows,
+    choice_texts,
     comparison_rows,
     measured_after,
     range_name,
@@ -55,6 +58,7 @@ def slim_page(record: SlimRecord) -> Page:
     rows = [[clean(cell) for cell in row] for row in comparison_rows(record)]
     page.sections += [
         Section("Before and after", heads=["what", "before", "after"], rows=rows),
+        *_candidates(record),
         *_layers(record),
         *_widths(record),
         *_curve(record),
@@ -65,6 +69,14 @@ def slim_page(record: SlimRecord) -> Page:
         Section("Environment", heads=["what", "value"], rows=list(_environment(record))),
     ]
     return page
+
+
+def _candidates(record: SlimRecord) -> Iterator[Section]:
+    """Yield the networks that may meet the budget: smaller, with fewer bits, or both."""
+    if record.candidates:
+        rows = [[clean(cell) for cell in row] for row in candidate_rows(record)]
+        text = clean(" ".join(choice_texts(record)), 1000)
+        yield Section("Smaller, fewer bits, or both", text, heads=list(WAYS_HEADS), rows=rows, wide=True)
 
 
 def _layers(record: SlimRecord) -> Iterator[Section]:

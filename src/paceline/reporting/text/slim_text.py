@@ -81,7 +81,8 @@ def answer_text(record: SlimRecord) -> str:
     return f"{record.speedup:.2f}x faster on {record.timed_on}: {before} before, {after} after; {_kept_text(record)}"
 
 
-_WAYS = ("way", "weights", "latency", "file", "predicted", "accuracy", "meets")
+WAYS_HEADS = ("way", "weights", "latency", "file", "predicted", "accuracy", "meets")
+"""Heads of ``candidate_rows``."""
 
 
 def choice_texts(record: SlimRecord) -> Iterator[str]:
@@ -130,7 +131,7 @@ def candidate_rows(record: SlimRecord) -> Iterator[tuple[str, ...]]:
 def _candidates(record: SlimRecord) -> Iterator[Block]:
     if record.candidates:
         yield GAP
-        yield Table(_WAYS, list(candidate_rows(record)), frozenset({0, 1}))
+        yield Table(WAYS_HEADS, list(candidate_rows(record)), frozenset({0, 1}))
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ _FIGURES = (
 def predicted_screen(prediction: SlimPrediction) -> Screen:
     """Return the screen of the method's predicted effect, here or on a published device."""
     whole, words, device = prediction.latency_s, _VARIED[prediction.varied], prediction.device
-    place = device.name if device else prediction.timed_on
+    elsewhere = f" for {prediction.target}, timed on {prediction.timed_on}"
+    place = f" on {device.name if device else prediction.target}" if prediction.timed_on == prediction.target else elsewhere
     head = (words.share, "latency", *(["range"] if device else []), "speed-up", "layers", "weights")
     rows = [
         (
@@ -177,7 +179,7 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
     how = f" on {_cores(prediction, device)} of {device.name}, predicted" if device else ", measured on this machine"
     meets = _meets(prediction, words)
     return Screen(
-        title=f"{prediction.model} on {place}: what other {words.plural} would take",
+        title=f"{prediction.model}{place}: what other {words.plural} would take",
         answer=(
             *(Paragraph(each.text) for each in prediction.forms),
             Paragraph(f"The whole network takes {latency}{how}; {meets}."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from paceline.errors import UserError, unknown
@@ -39,16 +39,15 @@ class Budget:
             raise UserError(f"budget {text!r}", f"write it as {LEGAL}")
         for phase in PHASES:
             if kind == phase:
-                return replace(cls.parse(f"{'speedup' if _SPEEDUP.fullmatch(value) else 'latency'}={value}"), phase=phase)
+                if _SPEEDUP.fullmatch(value):
+                    return cls("speedup", _factor(kind, value), phase)
+                return cls("latency", parse_seconds(value), phase)
         if kind == "latency":
             return cls("latency", parse_seconds(value))
         if kind == "size":
             return cls("size", parse_bytes(value))
         if kind == "speedup":
-            factor = _number(_SPEEDUP, value)
-            if not 1 < factor < float("inf"):
-                raise UserError(f"a speed-up of {value!r}", "give a number above 1, such as speedup=3x")
-            return cls("speedup", factor)
+            return cls("speedup", _factor(kind, value))
         if kind == "accuracy":
             points = _number(_POINTS, value)
             if not 0 <= points < 100:
@@ -79,6 +78,17 @@ class Budget:
         if self.kind == "size":
             return f"size={format_bytes(self.value).replace(' ', '')}"
         return f"{self.phase or 'speedup'}={self.value:g}x" if self.kind == "speedup" else f"accuracy=-{self.value:g}pt"
+
+
+def _factor(kind: str, value: str) -> float:
+    """Parse a speed-up. Raises UserError for one that is not above 1, with the inverse of a share of the time."""
+    factor = _number(_SPEEDUP, value)
+    if 0 < factor < 1:
+        what = f"{kind}={value} would be slower: a speed-up is a factor above 1"
+        raise UserError(what, f"for {factor:.0%} of the time give {kind}={1 / factor:.3g}x")
+    if not 1 < factor < float("inf"):
+        raise UserError(f"a speed-up of {value!r}", f"give a number above 1, such as {kind}=3x")
+    return factor
 
 
 def _number(pattern: re.Pattern[str], text: str) -> float:

@@ -25,7 +25,7 @@ BEAT_S = 1.0
 PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost
 SURE = 2  # beats that only a living rank sends
 SETTLE_S = 0.2  # for a beat that was on its way when its rank ended
-LINGER_S = 3.0  # how long rank 0 waits for the others to hear of it
+LINGER_S = 8.0  # how long rank 0 waits for the others to hear of it
 ANSWER_S = 4.0  # the store's answers take no longer, else there is no way to it
 
 _hooks = itertools.count()

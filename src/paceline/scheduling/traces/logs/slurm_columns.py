@@ -7,7 +7,7 @@ from functools import lru_cache
 
 SACCT = "sacct -a -X -P --format=JobID,User,Account,Partition,Submit,Eligible,Start,End,Timelimit,State,ReqTRES,AllocTRES"
 """Command whose output says all that a simulation reads."""
-SQUEUE = "squeue -a -o '%i|%P|%j|%u|%a|%T|%V|%S|%M|%l|%D|%b|%Q|%r'"
+SQUEUE = "squeue -a -o '%i|%P|%j|%u|%a|%T|%V|%S|%M|%l|%D|%b|%Q|%r|%q'"
 """Command whose output says all that is read of a queue."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "id": ("jobid", "jobarrayid", "id_job", "job_id", "jobidraw"),

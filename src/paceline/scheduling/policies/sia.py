@@ -7,6 +7,8 @@ Jobs grow at most twofold a round, by the ``max_devices`` of their outlook.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
@@ -49,42 +51,89 @@ def configurations(state: State) -> Choices:
     lose against one that can shrink. A job that has not finished its start keeps its devices.
     """
     ages = state.age_s
-    restart_s, starting_s = state.restart_s, state.restarting_s
+    restart_s = state.restart_s
     aged = np.maximum(ages - state.restarts * restart_s, 0) / np.maximum(ages + restart_s, 1e-9)
     stays = np.where(ages < restart_s, 1.0, aged)
-    grids = [node_sizes(group) for group in state.fleet.groups]
-    columns: list[tuple[Ints, Ints, Ints, Array, Ints]] = []
-    for index, (job, outlook) in enumerate(zip(state.jobs, state.outlooks, strict=True)):
-        held, held_type = int(state.devices[index]), int(state.type_index[index])
-        if held and starting_s[index] > 0:
-            one = np.ones(1, np.int64)
-            columns.append((one * index, one * held, one * held_type, np.ones(1), one))
-            continue
-        most = outlook.max_devices()
-        sizes, types, values = [], [], []
-        for group, grid in enumerate(grids):
-            if not job.may_use(state.fleet.groups[group].device):
-                continue
-            legal = _sizes(job, grid, min(most, int(state.capacity[group])), held if group == held_type else 0)
-            if legal.size:
-                sizes.append(legal)
-                types.append(np.full(len(legal), group))
-                values.append(outlook.goodput(group, int(legal[-1]))[legal])
-        if not sizes:
-            continue
-        size, kind, value = (np.concatenate(parts) for parts in (sizes, types, values))
-        runs = value > 0
-        if not runs.any():
-            continue
-        size, kind, value = size[runs], kind[runs], value[runs] * (int(size[runs].min()) / value[runs].min())
-        if held:
-            value = np.where((size == held) & (kind == held_type), value, value * stays[index])
-        columns.append((np.full(len(size), index), size, kind, np.maximum(value, LEAST_VALUE), np.zeros(len(size), np.int64)))
-    if not columns:
+    tables = _asked(state)
+    if not tables.rate.size:
         empty = np.zeros(0, np.int64)
         return Choices(empty, empty, empty, np.zeros(0), np.zeros(0, bool))
-    job_of, size, kind, value, fixed = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    return Choices(job_of, size, kind, value, fixed.astype(bool))
+    job, size, kind, value, fixed = tables.job, tables.devices, tables.type_index, tables.rate, tables.fixed
+    first = np.flatnonzero(np.diff(job, prepend=-1))
+    least, slowest = np.minimum.reduceat(size, first), np.minimum.reduceat(value, first)
+    scale = np.repeat(least / slowest, np.diff(first, append=len(job)))
+    value = np.where(fixed, 1.0, value * scale)
+    held, held_type = state.devices[job], state.type_index[job]
+    moves = (held > 0) & ~fixed & ((size != held) | (kind != held_type))
+    value = np.where(moves, value * stays[job], value)
+    return Choices(job, size, kind, np.where(fixed, value, np.maximum(value, LEAST_VALUE)), fixed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Sizes on which jobs run, by job, then type, then ascending. ``rate``: goodput."""
+
+    job: Ints
+    devices: Ints
+    type_index: Ints
+    rate: Array
+    fixed: Bools
+
+
+def _asked(state: State) -> _Asked:
+    """Return the sizes of all jobs with their goodputs. A job that has not finished its start has the present one alone."""
+    grids = [node_sizes(group) for group in state.fleet.groups]
+    legal_sizes = _SizeTable(grids)
+    rows, kinds, fixed = list[int](), list[int](), list[bool]()
+    sizes, tables = list[Ints](), list[Array]()
+    held, held_type, starting = state.devices.tolist(), state.type_index.tolist(), (state.restarting_s > 0).tolist()
+    there = [int(count) for count in state.capacity]
+    groups = [(group, nodes.device, there[group]) for group, nodes in enumerate(state.fleet.groups)]
+    for index, (job, outlook) in enumerate(zip(state.jobs, state.outlooks, strict=True)):
+        if held[index] and starting[index]:
+            rows.append(index)
+            kinds.append(held_type[index])
+            fixed.append(True)
+            sizes.append(np.array([held[index]]))
+            tables.append(np.ones(held[index] + 1))
+            continue
+        most = outlook.max_devices()
+        for group, device, capacity in groups:
+            if not job.may_use(device):
+                continue
+            legal = legal_sizes.of(job, group, min(most, capacity), held[index] if group == held_type[index] else 0)
+            if legal.size:
+                rows.append(index)
+                kinds.append(group)
+                fixed.append(False)
+                sizes.append(legal)
+                tables.append(outlook.goodput(group, int(legal[-1])))
+    if not rows:
+        return _Asked(*(np.zeros(0, np.int64),) * 3, np.zeros(0), np.zeros(0, bool))
+    counts, lengths = [len(legal) for legal in sizes], np.array([len(table) for table in tables])
+    devices = np.concatenate(sizes)
+    rate = np.concatenate(tables)[devices + np.repeat(lengths.cumsum() - lengths, counts)]
+    runs = rate > 0
+    of_rows = (np.repeat(values, counts)[runs] for values in (rows, kinds, fixed))
+    job_of, type_of, is_fixed = of_rows
+    return _Asked(job_of, devices[runs], type_of, rate[runs], is_fixed)
+
+
+class _SizeTable:
+    """Sizes of jobs on each type, of which equal ones are built once."""
+
+    def __init__(self, grids: list[Ints]) -> None:
+        self._grids = grids
+        self._found: dict[tuple[int, int, int, int], Ints] = {}
+
+    def of(self, job: Job, group: int, most: int, held: int) -> Ints:
+        """Return the sizes within a job's limits, and the present one. A rigid job has one size."""
+        if "devices" not in job.adapts:
+            return _sizes(job, self._grids[group], most, held)
+        key = group, job.min_devices, most, held
+        if key not in self._found:
+            self._found[key] = _sizes(job, self._grids[group], most, held)
+        return self._found[key]
 
 
 def node_sizes(group: NodeGroup) -> Ints:

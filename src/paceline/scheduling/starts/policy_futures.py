@@ -104,7 +104,7 @@ def futures_under_policy(
         done = simulate(
             [*present, *comes],
             cluster.fleet,
-            cluster.policy,
+            cluster.quick_policy if future else cluster.policy,
             run,
             settings,
             start_s=start_s,

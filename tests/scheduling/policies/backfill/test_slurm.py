@@ -152,6 +152,9 @@ def test_skipped_reservations_change_no_decision(window_s: float, monkeypatch: p
                     placements[index] = ((node, jobs[index].devices),)
                     free[node] -= jobs[index].devices
             also = {"devices": held, "type_index": types, "placements": placements, "free": free, "held_s": np.full(14, 50.0)}
-            found = slurm(state(jobs, fleet, time_s=1000.0, **also), settings)
+            given = state(jobs, fleet, time_s=1000.0, **also)
+            found, quick = slurm(given, settings), slurm(given, settings, explains=False)
+            assert [quick.devices.tolist(), quick.memory] == [found.devices.tolist(), found.memory]
+            assert quick.placements == found.placements and quick.holds_until_s == found.holds_until_s
             decided.append((found.devices.tolist(), found.type_index.tolist(), found.placements, found.reasons, found.memory))
     assert decided[:25] == decided[25:] and sum(any(each[0][5:]) for each in decided) > 20

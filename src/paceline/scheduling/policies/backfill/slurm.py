@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Ints
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.backfill.expected_length import Lengths
 from paceline.scheduling.policies.backfill.plan import BackfillPlan
@@ -27,51 +27,55 @@ DEFAULT = SlurmSettings(weight_age=1000.0, weight_fairshare=10_000.0)
 """Settings where none are given: fair share first, then age."""
 
 
-def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "stated") -> Decision:
+def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "stated", explains: bool = True) -> Decision:
     """Start jobs by tier and priority. A job that must wait gets a reservation, which later jobs do not delay.
 
     Jobs over a limit of their user, account, quality of service or partition wait, and hold up no other.
 
     Args:
         lengths: source of the expected lengths; Slurm itself knows time limits only.
+        explains: give reasons. Without them the same jobs start, sooner decided: nothing is computed that starts none.
     """
     kinds = _kinds(state, settings)
     usage = DecayedUsage(settings.half_life_s, settings.usage, state.memory)
     usage.pass_to(state.time_s)
-    factors = fair_share_factors(settings, usage.usage, {kind.user for kind in kinds}) if settings.multifactor else {}
     waiting = np.flatnonzero(state.devices == 0).tolist()
+    plan = BackfillPlan(_with_limits(state, settings, kinds), lengths)
+    bounds = BoundsInUse(plan.state, settings, kinds)
+    later = _LaterStarts(plan, bounds, _legal_groups(state, settings), waiting)
+    quick = not explains and settings.preempt == "none"
+    if quick and not later.candidates:
+        memory = _with_holders(usage, state, kinds, state.devices)
+        return replace(plan.decision(waiting), memory=memory, holds_until_s=-math.inf if waiting else math.inf)
+    factors = fair_share_factors(settings, usage.usage, {kind.user for kind in kinds}) if settings.multifactor else {}
     priority = priority_of(state, settings, factors, kinds).tolist()
     tiers = [kind.partition.tier for kind in kinds]
     order = sorted(waiting, key=lambda index: (-tiers[index], -priority[index], index))
-    plan = BackfillPlan(_with_limits(state, settings, kinds), lengths)
+    later.place_in(order)
     removed: dict[int, str] = {}
-    bounds = BoundsInUse(plan.state, settings, kinds)
-    legal = _legal_groups(state, settings)
-    later = _LaterStarts(plan, bounds, legal, order)
     shows_tier = settings.preempt == "partition_prio" or len(set(tiers)) > 1
     tested = 0
     for place, index in enumerate(order):
-        if tested >= settings.max_tested:
+        if tested >= settings.max_tested or (quick and not later.any_after(place - 1)):
             break
-        groups, bound = bounds.within(index, legal[index])
+        groups, bound = later.legal(index)
         if bound:
             plan.reasons[index] = bound
             continue
         if plan.may_start(index, groups) and plan.start(index, groups):
             bounds.add(index, int(plan.types[index]))
             continue
-        if (
-            settings.preempt != "none"
-            and _preempts(plan, settings, kinds, index, groups, removed)
-            and plan.start(index, groups)
-        ):
+        preempted = settings.preempt != "none" and _preempts(plan, settings, kinds, index, groups, removed)
+        if preempted and plan.start(index, groups):
             bounds.add(index, int(plan.types[index]))
             continue
         tested += 1
-        where = f", tier {tiers[index]}" if shows_tier else ""
-        share = f", fair share {factors.get(kinds[index].user, 1.0):.3g} of 1" if factors else ""
-        ahead = "jobs before it in priority keep devices" if plan.waits else "it is first in priority, and waits for devices"
-        plan.reasons[index] = f"{ahead}: its priority was {priority[index]:,.0f}{share}{where}"
+        if explains:
+            where = f", tier {tiers[index]}" if shows_tier else ""
+            share = f", fair share {factors.get(kinds[index].user, 1.0):.3g} of 1" if factors else ""
+            first = "it is first in priority, and waits for devices"
+            ahead = "jobs before it in priority keep devices" if plan.waits else first
+            plan.reasons[index] = f"{ahead}: its priority was {priority[index]:,.0f}{share}{where}"
         if plan.waits and settings.preempt == "none" and not later.any_after(place):
             continue  # devices that are kept for it would change nothing now
         if not settings.backfill:
@@ -84,12 +88,18 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
         if found[0] <= state.time_s + settings.window_s or found[0] == math.inf:
             plan.reserve(index, groups, found)
     decision = plan.decision(order)
-    held: Counter[User] = Counter()
-    for job, kind, devices in zip(state.jobs, kinds, decision.devices.tolist(), strict=True):
-        held[kind.user] += devices * job.share
-    usage.hold(held)
+    memory = _with_holders(usage, state, kinds, decision.devices)
     holds_until_s = math.inf if not (decision.devices == 0).any() else -math.inf
-    return replace(decision, memory=usage.to_json(), holds_until_s=holds_until_s, removed=removed)
+    return replace(decision, memory=memory, holds_until_s=holds_until_s, removed=removed)
+
+
+def _with_holders(usage: DecayedUsage, state: State, kinds: Sequence[JobKind], devices: Ints) -> dict[str, object]:
+    """Return the usage, with the devices that users hold from now on, as plain data."""
+    held: Counter[User] = Counter()
+    for job, kind, count in zip(state.jobs, kinds, devices.tolist(), strict=True):
+        held[kind.user] += count * job.share
+    usage.hold(held)
+    return usage.to_json()
 
 
 def priority_of(
@@ -141,20 +151,39 @@ def _legal_groups(state: State, settings: SlurmSettings) -> list[tuple[int, ...]
 
 
 class _LaterStarts:
-    """Waiting jobs that may start in this decision after another one. In its course free devices only become fewer."""
+    """Waiting jobs that may start in this decision after another one. In its course free devices only become fewer.
 
-    def __init__(self, plan: BackfillPlan, bounds: BoundsInUse, legal: Sequence[tuple[int, ...]], order: Sequence[int]) -> None:
-        self._plan, self._bounds, self._legal, self._order = plan, bounds, legal, order
-        self._last = len(order) - 1
+    Attributes:
+        candidates: waiting jobs that might start.
+    """
+
+    def __init__(
+        self, plan: BackfillPlan, bounds: BoundsInUse, groups: Sequence[tuple[int, ...]], waiting: Sequence[int]
+    ) -> None:
+        self._plan, self._bounds, self._groups = plan, bounds, groups
+        self._order: Sequence[int] = waiting
+        self.candidates = [index for index in waiting if self._may_start(index)]
+        self._places: list[int] = []
+
+    def legal(self, index: int) -> tuple[tuple[int, ...], str]:
+        """Return the types on which a job may start, and the limit that stops it; empty: none."""
+        return self._bounds.within(index, self._groups[index])
+
+    def _may_start(self, index: int) -> bool:
+        groups, broken = self.legal(index)
+        return not broken and self._plan.may_start(index, groups)
+
+    def place_in(self, order: Sequence[int]) -> None:
+        """Set the order of the waiting jobs."""
+        chosen = set(self.candidates)
+        self._order, self._places = order, [place for place, index in enumerate(order) if index in chosen]
 
     def any_after(self, place: int) -> bool:
         """Return whether any job after a place of the order may start."""
-        while self._last > place:
-            index = self._order[self._last]
-            groups, broken = self._bounds.within(index, self._legal[index])
-            if not broken and self._plan.may_start(index, groups):
+        while self._places and self._places[-1] > place:
+            if self._may_start(self._order[self._places[-1]]):
                 return True
-            self._last -= 1
+            self._places.pop()
         return False
 
 

@@ -70,7 +70,7 @@ def configurations(state: State) -> Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _GoodputTables:
     """Sizes on which jobs run, by job, then type, then ascending. ``rate``: goodput."""
 
     job: Ints
@@ -80,7 +80,7 @@ class _Asked:
     fixed: Bools
 
 
-def _asked(state: State) -> _Asked:
+def _asked(state: State) -> _GoodputTables:
     """Return the sizes of all jobs with their goodputs. A job that has not finished its start has the present one alone."""
     grids = [node_sizes(group) for group in state.fleet.groups]
     legal_sizes = _SizeTable(grids)
@@ -109,14 +109,14 @@ def _asked(state: State) -> _Asked:
                 sizes.append(legal)
                 tables.append(outlook.goodput(group, int(legal[-1])))
     if not rows:
-        return _Asked(*(np.zeros(0, np.int64),) * 3, np.zeros(0), np.zeros(0, bool))
+        return _GoodputTables(*(np.zeros(0, np.int64),) * 3, np.zeros(0), np.zeros(0, bool))
     counts, lengths = [len(legal) for legal in sizes], np.array([len(table) for table in tables])
     devices = np.concatenate(sizes)
     rate = np.concatenate(tables)[devices + np.repeat(lengths.cumsum() - lengths, counts)]
     runs = rate > 0
     of_rows = (np.repeat(values, counts)[runs] for values in (rows, kinds, fixed))
     job_of, type_of, is_fixed = of_rows
-    return _Asked(job_of, devices[runs], type_of, rate[runs], is_fixed)
+    return _GoodputTables(job_of, devices[runs], type_of, rate[runs], is_fixed)
 
 
 class _SizeTable:

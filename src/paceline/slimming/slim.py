@@ -305,7 +305,7 @@ class Slim:
         self.plan, self.predicted_s, self.notes, self._kept = planned.plan, planned.predicted_s, planned.notes, planned.kept
         for note in planned.notes:
             warnings.warn(note, UserWarning, stacklevel=2)
-        return with_true_config(load(self.plan, self.model), self.model, self.plan)
+        return with_true_config(load(self.plan, self.model), self.model, self.plan, self.inputs)
 
     def _not_sharded(self) -> None:
         if is_sharded(self.model):

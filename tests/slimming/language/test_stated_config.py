@@ -29,5 +29,18 @@ def test_only_the_numbers_of_the_widths_change() -> None:
         assert (config and {key: value for key, value in vars(config).items() if before.get(key) != value}) == changes
 
 
+@pytest.mark.long
+def test_an_image_model_states_the_rows_of_its_mlps() -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    config = transformers.ViTConfig(**sizes, image_size=32, patch_size=16)
+    model, images = transformers.ViTForImageClassification(config).eval(), torch.randn(1, 3, 32, 32)
+    found = sound(structures_of(model, (images,)), model, (images,))
+    rows = [every for every in found.layers().values() if len(every) == 48]
+    small = shrunk(model, found, {each.number for every in rows for each in every[1::2]})
+    for inputs in ((), (images,)):
+        assert stated_config(model, small, inputs).intermediate_size == 24
+
+
 def test_other_modules_have_no_configuration() -> None:
     assert not is_hugging_face(torch.nn.Linear(2, 2))

@@ -33,14 +33,17 @@ model = paceline.slim.load("{name}")  # this folder
 """
 
 
-def with_true_config(small: nn.Module, whole: nn.Module, plan: SlimPlan) -> nn.Module:
+def with_true_config(small: nn.Module, whole: nn.Module, plan: SlimPlan, inputs: tuple[Any, ...] = ()) -> nn.Module:
     """Return a smaller model whose ``save_pretrained`` writes what loads again. Models of other libraries are unchanged.
 
     Its configuration states the new widths if one can. Otherwise ``save_pretrained`` writes a folder for ``load_folder``.
+
+    Args:
+        inputs: an example, for models that take no tokens.
     """
     if not is_hugging_face(small) or not (plan.kept or plan.replacements):
         return small
-    config = stated_config(whole, small)
+    config = stated_config(whole, small, inputs)
     if config is None:
         small.save_pretrained = PlanFolder(small, plan, copy.deepcopy(whole.config))  # type: ignore[assignment]
         return small

@@ -122,7 +122,7 @@ def assert_equal_without(structures: Structures, model: nn.Module, *inputs: Any)
         (OfWidth, OTHER),
         (StandardDeviation, "std needs it whole"),
         (Gram, OTHER),
-        (Literal, "hidden (Linear) runs only at the whole width: `"),
+        (Literal, "hidden (Linear) runs only at the whole width: `result: Tensor = self.out(self.hidden("),
         (Helper, "helper (Conv2d) runs only at the whole width: `x = x + self.helper(x).mean()` ("),
     ],
 )

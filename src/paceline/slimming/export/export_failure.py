@@ -15,6 +15,8 @@ from torch import nn
 from paceline.errors import shorten
 
 TORCH = f"{Path(torch.__file__).parent}{os.sep}"
+MODE = "__torch_function__"
+"""Method of modes that run between a line of the user's and PyTorch."""
 LIBRARIES = f"{os.sep}site-packages{os.sep}"
 
 
@@ -88,7 +90,8 @@ def _attributes(frame: FrameType) -> int:
 
 def _line(frames: list[tuple[FrameType, int]]) -> tuple[str, str]:
     """Return the innermost line outside of PyTorch, preferably outside of every library."""
-    outside = [each for each in traceback.StackSummary.extract(frames) if not each.filename.startswith((TORCH, "<"))]
+    every = [each for each in traceback.StackSummary.extract(frames) if each.name != MODE]
+    outside = [each for each in every if not each.filename.startswith((TORCH, "<"))]
     chosen = [each for each in outside if LIBRARIES not in each.filename][-1:] or outside[-1:]
     if not chosen:
         return "", ""

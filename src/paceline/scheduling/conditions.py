@@ -87,7 +87,8 @@ class _Attempt:
         state = self.state
         hidden = self.leaving | self.protected | self.refused | set(self.started)
         self.visible = np.array([index for index in range(len(state.jobs)) if index not in hidden], np.int64)
-        part = state.part(self.visible, self._capacity(), self._free())
+        whole = not hidden and not state.leaving and not state.loads and self.blocked is None
+        part = state if whole else state.part(self.visible, self._capacity(), self._free())
         nothing = np.zeros(0, np.int64)
         self.decision = policy(part) if len(part.jobs) else Decision(devices=nothing, type_index=nothing)
         return self.decision

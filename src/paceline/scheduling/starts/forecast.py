@@ -308,7 +308,7 @@ class Forecaster:
 def _affordable(jobs: float) -> int:
     """Return the number of futures under a policy, by the jobs of one. Its time grows with their square.
 
-    It is ``POLICY_FUTURES`` up to 300 jobs, and never below 8: about 25 s of one processor at 400 jobs.
+    It is ``POLICY_FUTURES`` up to 300 jobs, and never below 8.
     """
     return max(FEW_FUTURES, min(POLICY_FUTURES, int(POLICY_FUTURES * (300.0 / max(jobs, 1.0)) ** 2)))
 

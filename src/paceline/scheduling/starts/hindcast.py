@@ -317,7 +317,7 @@ def _least_half(middle: float) -> float:
 
 
 def _stretched(apart: Array | float, least: Array | float, factor: float) -> Array:
-    """Return multiples of differences. What a factor above 1 adds is at least as much as for the least difference."""
+    """Return multiples of differences. A factor above 1 adds at least as much as for the least difference."""
     return np.asarray(apart * factor if factor <= 1 else apart + (factor - 1) * np.maximum(apart, least))
 
 

@@ -18,8 +18,8 @@ runs of ``start_times_slurm.py``, the form of the lengths' distribution and the 
 ``score`` were forecast by an earlier version, whose misses were looked at. They have no part in the rule of ranges. Sources
 ``unseen`` were forecast at the end only.
 
-Jobs that wait at the same time share their errors. ``disjoint_waits`` is the greatest number of scored jobs of which no two
-waited at the same time: the coverage is about as certain as that of so many independent forecasts.
+Jobs that wait at the same time share their errors. ``disjoint_waits`` is the greatest number of scored jobs whose
+waits do not overlap. The coverage is about as certain as that of so many independent forecasts.
 """
 
 from __future__ import annotations

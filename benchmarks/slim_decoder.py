@@ -30,7 +30,7 @@ import torch
 from rows import append
 from torch import nn
 
-from paceline.edge.language_run import BATCH, DISTILL, HELD_OUT, LR, LanguageRun, LanguageTask, slim_language
+from paceline.edge.language_run import BATCH, DISTILL, HELD_OUT, LESS, LR, LanguageRun, LanguageTask, slim_language
 from paceline.language_record import LanguageRecord
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.language.candidates import Candidates
@@ -38,6 +38,7 @@ from paceline.slimming.language.checkpoint import Checkpoint, TextParts, load_ch
 from paceline.slimming.language.distillation import TextTraining, train_language_model
 from paceline.slimming.latency.token_times import TokenLatency, TokenRunner, token_latencies
 from paceline.slimming.methods.budget import Budget
+from paceline.slimming.methods.weight_forms import parse_weights
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import load
 
@@ -132,6 +133,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--lr", type=float, default=1e-3, help="of the whole model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--widths", default="free", choices=["equal", "free"], help="of the layers, as of paceline slim (free)")
+    parser.add_argument("--weights", default="", help="forms next to fp32, such as int8 (all)")
     parser.add_argument("--note", default="", help="what else the machine did")
     parser.add_argument(
         "--peers", nargs="*", default=["longer", "magnitude", "scratch"], choices=["longer", "magnitude", "scratch"]
@@ -153,6 +155,7 @@ def main(arguments: list[str] | None = None) -> None:
         epochs=options.epochs,
         seed=options.seed,
         widths=options.widths,
+        **({"weights": parse_weights(options.weights)} if options.weights else {}),
     )
     done = Path(run.out) / "slim.json"
     if done.is_file():
@@ -167,25 +170,36 @@ def rows(options: argparse.Namespace, run: LanguageRun, record: LanguageRecord, 
     checkpoint = load_checkpoint(folder)
     before = json.loads((folder / "training.json").read_text())
     parts = TextParts.of(checkpoint.tokens(Path(run.text).read_text(encoding="utf-8")), CONTEXT)
-    small = load(SlimPlan.load(Path(run.out) / "plan.json"), checkpoint.model).eval()
-    small.load_state_dict(torch.load(Path(run.out) / "weights.pt", weights_only=True))
+    small, less = (_slimmed(Path(run.out), stem, checkpoint.model) for stem in ("", "less-removed."))
+    assert small is not None
     tokens = int(record.trained["tokens"])
     first = record.whole
     for row in record.rows:
         values = (row.decode_s, first.decode_s / row.decode_s, row.prefill_s, first.prefill_s / row.prefill_s)
         made = Contender(checkpoint.model, Path(), int(before["tokens"]), 0.0)
         if row.parameters < first.parameters:
-            made = Contender(small, Path(), tokens, record.trained["cpu_s"], f"importance {record.importance}")
+            model = less if row.name == LESS and less is not None else small
+            made = Contender(model, Path(), tokens, record.trained["cpu_s"], f"importance {record.importance}")
         _write(options, run, row.name, row.weights, values, row.perplexity, first.perplexity, made, row.file_bytes, row.meets)
     whole = options.work / "whole.onnx"
     decoder_to_onnx(checkpoint.model, whole)
     for peer in options.peers:
-        if (made := _peer(options, run, record, peer, checkpoint, small, parts, int(before["tokens"]))) is None:
+        if (peers := _peer(options, run, record, peer, checkpoint, small, parts, int(before["tokens"]))) is None:
             print(f"{peer}: no widths meet the budget", flush=True)
             continue
-        times = token_latencies({"whole": whole, peer: made.file}, VOCABULARY, context=CONTEXT, prompt=CONTEXT)
-        found = TokenRunner(made.file).perplexity(parts.test.numpy(), CONTEXT, HELD_OUT)
-        _append(options, run, peer, "fp32", times["whole"], times[peer], found, first.perplexity, made)
+        times = token_latencies({"whole": whole, peer: peers.file}, VOCABULARY, context=CONTEXT, prompt=CONTEXT)
+        found = TokenRunner(peers.file).perplexity(parts.test.numpy(), CONTEXT, HELD_OUT)
+        _append(options, run, peer, "fp32", times["whole"], times[peer], found, first.perplexity, peers)
+
+
+def _slimmed(folder: Path, stem: str, whole: nn.Module) -> nn.Module | None:
+    """Return a model that ``paceline slim`` made; None without one."""
+    plan = folder / f"{stem}plan.json"
+    if not plan.is_file():
+        return None
+    model = load(SlimPlan.load(plan), whole).eval()
+    model.load_state_dict(torch.load(folder / f"{stem}weights.pt", weights_only=True))
+    return model
 
 
 def _peer(

@@ -8,7 +8,8 @@ share of misses is held over many busy periods, and not within one.
 
 The tracker instead of quantiles of past errors, ``HINDCASTS`` and ``RECENT`` were chosen in sight of the sources of
 ``development`` in ``benchmarks/start_times.py`` and ``benchmarks/start_times_slurm.py`` alone. A range of no width then became
-wide before any miss. This was corrected in sight of the lightly loaded run of Slurm, which counts as ``development`` since.
+wide before any miss. This, ``LEAST_HALF`` and the comparison without a tolerance of a second were chosen in sight of the
+lightly loaded run of Slurm, which counts as ``development`` since.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ import torch
 from rows import append
 from torch import nn
 
-from paceline.edge.language_run import BATCH, DISTILL, HELD_OUT, LESS, LR, LanguageRun, LanguageTask, slim_language
+from paceline.edge.language_run import BATCH, DISTILL, FORMS, HELD_OUT, LESS, LR, LanguageRun, LanguageTask, slim_language
 from paceline.language_record import LanguageRecord
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.language.candidates import Candidates
@@ -155,7 +155,7 @@ def main(arguments: list[str] | None = None) -> None:
         epochs=options.epochs,
         seed=options.seed,
         widths=options.widths,
-        **({"weights": parse_weights(options.weights)} if options.weights else {}),
+        weights=parse_weights(options.weights) or FORMS,
     )
     done = Path(run.out) / "slim.json"
     if done.is_file():

@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
 
 def launch_and_let_fail(
-    function: Callable[..., Any], workers: int, *, timeout: float = 270, tcp: bool = False, **arguments: Any
+    function: Callable[..., Any], workers: int, *, timeout: float = 400, tcp: bool = False, **arguments: Any
 ) -> list[Outcome]:
     """``launch``, but a rank that fails does not end the others. ``tcp``: rank 0 keeps the store, as without torchrun.
 
@@ -70,7 +70,7 @@ def launch_and_let_fail(
 
 
 def launch(
-    function: Callable[..., Any], workers: int, *, timeout: float = 270, private_network: bool = False, **arguments: Any
+    function: Callable[..., Any], workers: int, *, timeout: float = 400, private_network: bool = False, **arguments: Any
 ) -> list[Any]:
     """``[function(rank, workers, **arguments) for every rank]``, each in a process of its own.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ def test_a_clock_that_drifts_changes_no_ratio(drift: float) -> None:
         assert each.high_s - each.low_s < 0.01 * each.median_s
     alone = alternating({"small": calls["small"]}, turns=5, clock=lambda: now)["small"]
     assert alone.turns == 5 and alone.median_s == pytest.approx(80e-6 * (1 + drift * min(now / 2, 1)), rel=0.02)
+
+
+def test_a_call_that_finds_the_caches_cold_after_the_others_does_not_count() -> None:
+    now, last = 0.0, ""
+
+    def call(name: str) -> None:
+        nonlocal now, last
+        now, last = now + (1e-4 if name == last else 3e-4), name
+
+    found = alternating({name: partial(call, name) for name in "abcd"}, turns=5, clock=lambda: now)
+    assert [each.median_s for each in found.values()] == pytest.approx([1e-4] * 4)
 
 
 def test_other_programs_do_not_count_on_one_thread() -> None:

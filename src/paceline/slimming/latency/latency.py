@@ -101,6 +101,8 @@ def alternating(
 
     def timed(name: str) -> float:
         call = calls[name]
+        if repeats[name] > 1:  # the others' turns have taken its place in the caches
+            call()
         start = clock()
         for _ in range(repeats[name]):
             call()

@@ -12,6 +12,7 @@ import pytest
 from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+from paceline.scheduling.starts.sooner import sooner
 from paceline.scheduling.starts.wait_reasons import wait_reasons
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog, LoggedJob
@@ -205,3 +206,13 @@ def test_settings_of_slurm_decide(name: str) -> None:
     settings, jobs, expected = SLURM[name]
     there = WaitingQueue.of(JobLog(jobs=jobs, form="squeue", moment_s=NOW), nodes(8), settings=settings)
     assert {each.job.name: each.start() for each in Forecaster(there, LIMITS).forecast().jobs} == expected
+
+
+def test_a_change_that_could_never_start_does_not_help() -> None:
+    settings = SlurmSettings(multifactor=False, partitions={"gpu": SlurmPartition(max_limit_s=4000.0)})
+    log = JobLog(jobs=(HELD, replace(BY_BOB, queue="gpu")), form="squeue", moment_s=NOW)
+    forecaster = Forecaster(WaitingQueue.of(log, nodes(8), settings=settings), LIMITS)
+    forecast = forecaster.forecast().jobs[0]
+    longer = replace(forecast.job, devices=4, limit_s=7200.0)
+    assert forecaster.variant(forecast.job, longer, forecaster.distribution(forecast.job)).start() == math.inf
+    assert all(math.isfinite(each.forecast.start()) for each in sooner(forecaster, forecast))

@@ -63,7 +63,8 @@ def futures_under_policy(
         placements: devices of each running job, by node of the queue.
         length_s: whole length of each job in each future, of shape (futures, jobs).
         coming: arrivals of each future in seconds after the present, with their rows.
-        targets: rows of waiting jobs. ``blocked``: queues whose first job can never be admitted.
+        targets: rows of waiting jobs; those that can never start have infinite times.
+        blocked: queues whose first job can never be admitted.
     """
     blocked = blocked or BlockedQueues({})
     origin_s = min([now_s, *(job.submit_s for job in jobs if job.submit_s <= now_s)])
@@ -85,10 +86,11 @@ def futures_under_policy(
         for row, place in held.items()
     }
     settings = ClusterSettings(round_s=0.0, restart_s=0.0, longest_s=start_s + FARTHEST_S)
-    names = [made[row].name for row in targets]
+    targets_made = [(at, row) for at, row in enumerate(targets) if row in made]
+    names = [made[row].name for _, row in targets_made]
     starts, lengths = np.full((len(length_s), len(targets)), math.inf), length_s[:, list(targets)].copy()
     reasons: dict[int, str] = {}
-    for future, (moments, rows) in enumerate(coming):
+    for future, (moments, rows) in enumerate(coming if names else ()):
         comes = [
             replace(made[row], arrival_s=start_s + max(moment, 1e-3))
             for moment, row in zip(moments.tolist(), rows.tolist(), strict=True)
@@ -113,12 +115,12 @@ def futures_under_policy(
             to_ends=cluster.preempts,
         )
         found = {outcome.job.name: outcome for outcome in done.outcomes}
-        for at, name in enumerate(names):
-            outcome = found[name]
+        for at, row in targets_made:
+            outcome = found[made[row].name]
             starts[future, at] = outcome.start_s - start_s if outcome.spans else math.inf
             lengths[future, at] = _length(outcome, float(lengths[future, at])) if outcome.spans else lengths[future, at]
             if not future and outcome.held_back and outcome.held_back[0][0] <= start_s:
-                reasons[targets[at]] = outcome.held_back[0][1]
+                reasons[row] = outcome.held_back[0][1]
         if progress is not None:
             progress(future + 1, len(coming))
     return FutureStarts(starts, lengths, reasons)

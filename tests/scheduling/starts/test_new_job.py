@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from kueue_queues import cluster_queue, kueue_queue, local_queue, workload
@@ -10,6 +11,7 @@ from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSetting
 from paceline.scheduling.queues.slurm_settings import Account, SlurmSettings
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.new_job import parse_new
+from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.starts.quotas import nodes_of_quotas
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog
@@ -142,3 +144,12 @@ def test_pods_without_nodes_are_refused() -> None:
     with pytest.raises(UserError, match="4x8 A100") as refused:
         parse_new("4x8 A100 for 1h", kueue_queue(cluster_queue("q", 64), local_queue("l", "q"), cluster="8x4xA100"))
     assert "hold 0 pods of 8" in refused.value.fix
+
+
+@pytest.mark.parametrize("text", ["2 A100 1g.10gb for 1h", "2 1g.10gb for 1h", "2 a100-1G.10GB for 1h"])
+def test_slices_of_a_profile_are_asked_for_by_their_name(text: str) -> None:
+    there = queue(waits("w", 1), on=QueueNodes(np.array([8, 7]), ("A100 SXM 80GB", "A100 1g.10gb"), ("n0", "n1")))
+    job = parse_new(text, there).job
+    assert (job.profile, job.devices, there.nodes.pool(job)) == ("1g.10gb", 2, (1,))
+    with pytest.raises(UserError, match=r"the cluster has 8 A100 SXM 80GB, 7 A100 1g\.10gb"):
+        parse_new("8 A100 1g.10gb for 1h", there)

@@ -13,6 +13,7 @@ from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.starts.admission import refusal
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue, unusable
+from paceline.scheduling.traces.logs.gres import split_slice
 from paceline.scheduling.traces.record import LoggedJob, singular
 from paceline.units import parse_seconds
 
@@ -52,7 +53,8 @@ def parse_new(text: str, queue: WaitingQueue) -> NewJob:
     nodes, devices = int(found["nodes"] or 0), int(found["devices"])
     others = dict(_other(part) for part in behind)
     kind = found["type"].strip()
-    types = (device(kind).name if is_device(kind) else kind,) if kind else ()
+    base, profile, share = split_slice(kind)
+    types = (device(base).name if is_device(base) and not profile else base,) if base else ()
     limit_s = parse_seconds(others["limit"]) if "limit" in others else 0.0
     run_s, words = _work(found["work"].strip())
     priority = _priority(others["priority"]) if "priority" in others else _usual_priority(queue)
@@ -66,6 +68,8 @@ def parse_new(text: str, queue: WaitingQueue) -> NewJob:
         devices=devices * max(nodes, 1),
         nodes=nodes,
         device_types=types,
+        profile=profile,
+        share=share,
         user=others.get("user", ""),
         queue=place,
         account=account,
@@ -73,8 +77,11 @@ def parse_new(text: str, queue: WaitingQueue) -> NewJob:
         command=" ".join(words),
     )
     if job.devices < 1 or job.devices > sum(int(queue.nodes.devices[node]) for node in queue.nodes.pool(job)):
-        has = ", ".join(dict.fromkeys(filter(None, queue.nodes.types))) or "devices"
-        raise UserError(f"{job.devices} {kind or 'devices'} for the new job", f"the cluster has {queue.nodes.total} {has}")
+        counts: dict[str, int] = {}
+        for there, size in zip(queue.nodes.types, queue.nodes.devices, strict=True):
+            counts[there or "devices"] = counts.get(there or "devices", 0) + int(size)
+        has = ", ".join(f"{count} {there}" for there, count in counts.items())
+        raise UserError(f"{job.devices} {kind or 'devices'} for the new job", f"the cluster has {has}")
     job = _startable(job, queue, stopped, first.partition(" for ")[0])
     return NewJob(job, run_s, words, remarks)
 

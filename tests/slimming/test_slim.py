@@ -52,6 +52,19 @@ def test_a_stock_loop_with_two_more_lines(tmp_path: Path) -> None:
         assert torch.equal(small(x), again(x))
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_a_size_counts_weights_in_their_own_type(kind: torch.dtype) -> None:
+    def saved(model: nn.Module) -> int:
+        return sum(each.nbytes for each in model.state_dict().values())
+
+    model = network().to(kind)
+    budget = 0.6 * saved(model)
+    slim = Slim(model, (torch.randn(1, 1, 8, 8, dtype=kind),), budget=f"size={budget:.0f}B")
+    with pytest.warns(UserWarning, match="not zero yet"):
+        small = slim.shrink()
+    assert 0.7 * budget < saved(small) <= budget
+
+
 def test_a_loop_that_was_broken_off_goes_on_bit_for_bit() -> None:
     straight = network()
     slim = Slim(straight, (torch.randn(1, 1, 8, 8),), budget="size=12kB")

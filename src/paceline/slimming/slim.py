@@ -32,7 +32,7 @@ from paceline.slimming.methods.widths import widths_for
 from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.eval_mode import eval_mode
-from paceline.slimming.structures.shrink import load, module_bytes, tensors_in, weight_bytes
+from paceline.slimming.structures.shrink import load, module_bytes, stored_bytes, tensors_in, weight_bytes
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of
 from paceline.units import format_bytes, format_seconds
@@ -243,14 +243,17 @@ class Slim:
 
     @property
     def cost(self) -> Cost:
-        """Return the cost that the budget limits: seconds or bytes without some structures."""
+        """Return the cost that the budget limits: seconds, or bytes in the weights' own types, without some structures."""
         structures = self.structures
-        return (lambda gone: weight_bytes(structures, gone)) if self.budget.kind == "size" else self.times.seconds
+        if self.budget.kind != "size":
+            return self.times.seconds
+        stored = stored_bytes(self.subject)
+        return lambda gone: weight_bytes(structures, gone, stored)
 
     @property
     def goal(self) -> float:
         """Return the budget in seconds or bytes. Raises UserError if the whole network meets it."""
-        return self.budget.of(module_bytes(self.model) if self.budget.kind == "size" else self.whole.median_s)
+        return self.budget.of(module_bytes(self.model, stored=True) if self.budget.kind == "size" else self.whole.median_s)
 
     def to(self, budget: Budget) -> Slim:
         """Return the same network and table with another budget."""

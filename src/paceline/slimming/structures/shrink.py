@@ -232,13 +232,37 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(each)
 
 
-def weight_bytes(structures: Structures, removed: Collection[int] = ()) -> float:
-    """Return the bytes of all parameters and buffers in fp32. Tied ones count once."""
+def weight_bytes(structures: Structures, removed: Collection[int] = (), stored: Mapping[str, int] | None = None) -> float:
+    """Return the bytes of all parameters and buffers. Tied ones count once.
+
+    Args:
+        stored: bytes of an element by name, ``stored_bytes``; fp32 without.
+    """
     gone = np.array(sorted(removed), np.int64)
-    every = {id(dims): dims for dims in structures.units.values() if dims}  # but for counters
-    return float(BYTES * sum(prod(int((~np.isin(structures.forest.roots(u), gone)).sum()) for u in d) for d in every.values()))
+    every = {id(dims): (name, dims) for name, dims in structures.units.items() if dims}  # but for counters
+    return float(
+        sum(
+            (stored or {}).get(name, BYTES) * prod(int((~np.isin(structures.forest.roots(u), gone)).sum()) for u in dims)
+            for name, dims in every.values()
+        )
+    )
 
 
-def module_bytes(model: nn.Module) -> float:
-    """Return the bytes of all parameters and buffers without counters in fp32: ``weight_bytes`` without a trace."""
-    return float(BYTES * sum(each.numel() for each in (*model.parameters(), *model.buffers()) if each.dim()))
+def module_bytes(model: nn.Module, stored: bool = False) -> float:
+    """Return the bytes of all parameters and buffers without counters: ``weight_bytes`` without a trace.
+
+    Args:
+        stored: in their own types, not in fp32.
+    """
+    every = [each for each in (*model.parameters(), *model.buffers()) if each.dim()]
+    return float(sum((_element_bytes(each) if stored else BYTES) * each.numel() for each in every))
+
+
+def stored_bytes(model: nn.Module) -> dict[str, int]:
+    """Return the bytes of an element of each parameter and buffer by name."""
+    return {name: _element_bytes(each) for name, each in _tensors(model).items()}
+
+
+def _element_bytes(tensor: Tensor) -> int:
+    """Return the bytes of a weight's element; whole numbers, such as tables of positions, count as fp32 does."""
+    return tensor.element_size() if tensor.is_floating_point() else BYTES

@@ -44,6 +44,15 @@ def test_a_job_of_slurm_above_a_bound_never_starts() -> None:
     ]
 
 
+def test_a_job_of_slurm_above_a_bound_of_time_never_starts() -> None:
+    """squeue(1), JOB REASON CODES: QOSMaxWallDurationPerJobLimit."""
+    settings = SlurmSettings(qos={"q": Qos(max_limit_s=3600.0)})
+    job = waits("a", 1, qos="q", limit_s=7200.0, reason="QOSMaxWallDurationPerJobLimit")
+    log = JobLog(jobs=(job,), form="squeue", file="squeue.txt", moment_s=NOW)
+    held = WaitingQueue.of(log, nodes(16), settings=settings).held
+    assert [each.reason for each in held] == ["never starts: its time limit is longer than the 60 min that QOS q allows"]
+
+
 def test_reserved_quota_is_used_and_a_requeued_workload_waits() -> None:
     reserved = workload("r", "l", 8, "08:00", runs_in="q")
     del reserved["status"]["conditions"][1]

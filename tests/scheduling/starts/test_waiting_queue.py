@@ -28,3 +28,10 @@ def test_jobs_are_ordered_and_those_that_cannot_start_are_said() -> None:
         found.job("r")
     with pytest.raises(UserError, match="first"):
         found.job("firts")
+
+
+def test_the_id_of_an_array_stands_for_its_first_waiting_task() -> None:
+    """squeue(1) prints the waiting tasks of an array in one row, ``208_[0-3%2]``."""
+    tasks = [waits(f"208_{task}", 1, array="208", since_s=1.0) for task in (2, 3)]
+    found = queue(runs("208_0", 1, 60.0, array="208"), *tasks)
+    assert found.job("208").name == "208_2" and found.job("208_3").name == "208_3"

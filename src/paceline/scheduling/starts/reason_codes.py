@@ -73,6 +73,9 @@ SLURM_REASONS = {
     "SchedDefer": WaitReason("it asked for an immediate start, which the cluster puts off", _DEVICES),
 }
 """Reasons by the beginning of the word, blanks as underscores. The longest that fits counts."""
+_PER_JOB = re.compile(r"(?:Assoc|QOS)Max\w+Per(?:Job|Node)")
+"""Words of Slurm for a limit that the job exceeds by itself."""
+_ITSELF = "it asks for more than {} allows one job: it never starts unless one is changed"
 _HELD_BY_PRIORITY = WaitReason("its priority is 0, so it is held: scontrol release")
 _KUEUE = (
     (r"is stopped", "its stopPolicy holds it: it never starts until that is lifted"),
@@ -88,10 +91,12 @@ _QUEUE = r"\b(?:Local|Cluster|)Queue \S+ (?:{})"
 
 def reason_of(job: LoggedJob, scheduler: str = "slurm") -> WaitReason:
     """Return the meaning of a job's reason. An unknown word of Slurm sets a job apart."""
-    word = job.reason.strip("() ")
+    word = _word(job)
     if word.casefold() in ("", "none", "null"):
         return WaitReason("", "waits")
     plain = word.replace(" ", "_")
+    if _PER_JOB.match(plain):
+        return WaitReason(_ITSELF.format("its quality of service" if plain.startswith("QOS") else "its account"))
     found = [key for key in SLURM_REASONS if plain.startswith(key)]
     if found:
         return SLURM_REASONS[max(found, key=len)]
@@ -101,9 +106,15 @@ def reason_of(job: LoggedJob, scheduler: str = "slurm") -> WaitReason:
     return WaitReason("", "apart" if scheduler == "slurm" else "waits")
 
 
+def _word(job: LoggedJob) -> str:
+    """Return a job's reason without the brackets that squeue prints around it."""
+    word = job.reason.strip()
+    return word[1:].removesuffix(")").strip() if word.startswith("(") else word
+
+
 def reason_text(job: LoggedJob) -> str:
     """Return the scheduler's reason in words; empty if it gives none."""
-    word = job.reason.strip("() ")
+    word = _word(job)
     if word.casefold() in ("", "none", "null"):
         return ""
     text = reason_of(job).text

@@ -133,10 +133,12 @@ class WaitingQueue:
     def job(self, name: str) -> LoggedJob:
         """Return a waiting job by its name, its title, or the part of its name after the namespace if that is unique.
 
+        The name of an array stands for its first waiting task.
+
         Raises:
             UserError: no such job, with the nearest names; several of them.
         """
-        for fits in (_is_named, _ends_with):
+        for fits in (_is_named, _ends_with, _in_array):
             found = [job for job in self.waiting if fits(job, name)]
             if len(found) > 1 and fits is _ends_with:
                 names = ", ".join(job.name for job in found[:3])
@@ -183,6 +185,10 @@ def _is_named(job: LoggedJob, name: str) -> bool:
 
 def _ends_with(job: LoggedJob, name: str) -> bool:
     return job.name.rpartition("/")[2] == name
+
+
+def _in_array(job: LoggedJob, name: str) -> bool:
+    return bool(job.array) and job.array == name
 
 
 def scheduler_of(form: str) -> Scheduler:
@@ -273,18 +279,21 @@ def _throttled(
     return first, second
 
 
-_BOUND = re.compile(r"^\(?(?:Assoc|QOS)(?:Grp|Max)(GRES|Jobs)")
-"""Reasons of Slurm that name a bound of devices or of jobs."""
+_BOUND = re.compile(r"^\(?(?:Assoc|QOS)(?:Grp|Max)(GRES|Jobs|Wall)")
+"""Reasons of Slurm that name a bound of devices, of jobs or of time limits."""
 
 
 def _at_bound(job: LoggedJob, settings: SlurmSettings) -> bool:
-    """Return whether a job waits for a bound of devices or jobs that the settings state for it."""
+    """Return whether the settings state the bound of devices, jobs or time limits for which a job waits."""
     named = _BOUND.match(job.reason)
     if named is None:
         return False
     legal = ("jobs",) if named[1] == "Jobs" else ("devices", "job")
     of_qos = job.reason.strip("(").startswith("QOS")
     found = settings.bounds(job.account, job.user, job.queue.split(",")[0], job.qos).bounds
+    if named[1] == "Wall":
+        legal = ("seconds",)
+        found = tuple(bound for bound in found if job.limit_s > bound.most)
     return any(bound.what in legal and (bound.scope[0] == "qos") is of_qos for bound in found)
 
 

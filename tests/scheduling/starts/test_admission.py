@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
+from paceline.errors import UserError
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings
+from paceline.scheduling.queues.slurm_config import parse_slurm
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
+from paceline.scheduling.queues.unknown_names import ignored_limits
 from paceline.scheduling.starts.admission import in_cluster_queues, with_named_queues
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+from paceline.scheduling.starts.new_job import parse_new
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog
@@ -51,6 +55,25 @@ def test_a_job_of_slurm_above_a_bound_of_time_never_starts() -> None:
     log = JobLog(jobs=(job,), form="squeue", file="squeue.txt", moment_s=NOW)
     held = WaitingQueue.of(log, nodes(16), settings=settings).held
     assert [each.reason for each in held] == ["never starts: its time limit is longer than the 60 min that QOS q allows"]
+
+
+@pytest.mark.parametrize(
+    ("state", "held", "new"),
+    [("DOWN", True, "starts no job"), ("DRAIN", False, "takes no new"), ("INACTIVE", True, "takes no new")],
+)
+def test_a_closed_partition_starts_or_takes_no_job(state: str, held: bool, new: str) -> None:
+    """scontrol(1), State of a partition: jobs that wait in a draining one may still run."""
+    settings = parse_slurm(f"PartitionName=gpu State={state}\nPartitionName=debug State=UP\n")
+    jobs = (waits("a", 1, queue="gpu"), waits("b", 1, queue="gpu,debug", since_s=30.0), waits("c", 1, queue="debug"))
+    log = JobLog(jobs=jobs, form="squeue", file="squeue.txt", moment_s=NOW)
+    queue = WaitingQueue.of(log, nodes(16), settings=settings)
+    assert {job.name for job in queue.waiting} == ({"b", "c"} if held else {"a", "b", "c"}) and not queue.remarks
+    why = f"partition gpu is {state}: it starts no job until scontrol update PartitionName=gpu State=UP"
+    assert [held_text(job) for job in queue.held] == ([why] if held else [])
+    with pytest.raises(UserError, match="not up to the scheduler") as refused:
+        parse_new("1 A100 for 1h, queue gpu", queue)
+    assert new in refused.value.fix
+    assert ignored_limits(settings) == [f"ignored: State={state} of partition gpu."]
 
 
 def test_reserved_quota_is_used_and_a_requeued_workload_waits() -> None:

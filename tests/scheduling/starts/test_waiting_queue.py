@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import UserError
+from paceline.scheduling.starts.verb import schedule_start
 from queues import NOW, queue, runs, waits
 
 
@@ -35,3 +36,5 @@ def test_the_id_of_an_array_stands_for_its_first_waiting_task() -> None:
     tasks = [waits(f"208_{task}", 1, array="208", since_s=1.0) for task in (2, 3)]
     found = queue(runs("208_0", 1, 60.0, array="208"), *tasks)
     assert found.job("208").name == "208_2" and found.job("208_3").name == "208_3"
+    answer = schedule_start(found, job="208", futures=8, hindcasts=0)
+    assert answer.asked == "208_2" and answer.queue.remarks[0].startswith("208 is an array: the answer is for 208_2")

@@ -15,7 +15,15 @@ from paceline.scheduling.queues.kueue_objects import parse_kueue
 from paceline.scheduling.queues.kueue_settings import RECLAIM, STRATEGIES, WITHIN, ClusterQueue, Cohort, KueueSettings, Quota
 from paceline.scheduling.queues.slurm_config import parse_slurm
 from paceline.scheduling.queues.slurm_limits import DeviceLimits, Limits
-from paceline.scheduling.queues.slurm_settings import PREEMPT_MODES, PREEMPTS, Account, Qos, SlurmPartition, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import (
+    PARTITION_STATES,
+    PREEMPT_MODES,
+    PREEMPTS,
+    Account,
+    Qos,
+    SlurmPartition,
+    SlurmSettings,
+)
 from paceline.units import parse_seconds
 
 Settings = SlurmSettings | KueueSettings
@@ -165,7 +173,14 @@ def _checked(kind: str, value: Any, where: str, is_time: bool) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-_NAMES = {"Preempt": PREEMPTS, "PreemptMode": PREEMPT_MODES, "Strategy": STRATEGIES, "Within": WITHIN, "Reclaim": RECLAIM}
+_NAMES = {
+    "Preempt": PREEMPTS,
+    "PreemptMode": PREEMPT_MODES,
+    "PartitionState": PARTITION_STATES,
+    "Strategy": STRATEGIES,
+    "Within": WITHIN,
+    "Reclaim": RECLAIM,
+}
 _WHOLE = (int,), "a whole number from 0 up"
 _LEGAL: Mapping[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "true or false"),

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from paceline.errors import UserError
+from paceline.errors import UserError, known_name
 from paceline.scheduling.queues.slurm_limits import Limits
-from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import PARTITION_STATES, Account, Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.queues.slurm_tables import Ignored, associations, qualities, slurm_seconds, tables, usage
 
 __all__ = ["parse_slurm", "slurm_seconds"]
@@ -43,7 +43,7 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 """Field and parser of each parameter, by its name in lower case."""
 _IGNORED = ("priorityweightassoc", "priorityweighttres", "priorityusageresetperiod", "prioritysitefactorplugin")
 """Parameters that decide on priorities and are not simulated, by their names in lower case."""
-_CLOSED = ("AllowAccounts", "AllowQos", "DenyAccounts", "DenyQos", "AllowGroups", "State", "MaxNodes", "MinNodes")
+_CLOSED = ("AllowAccounts", "AllowQos", "DenyAccounts", "DenyQos", "AllowGroups", "MaxNodes", "MinNodes")
 """Words of a partition that keep jobs out and are not simulated. Slurm prints the reason with a job that waits for them."""
 _OPEN = ("", "ALL", "UP", "UNLIMITED", "NONE", "0", "1", "N/A", "(NULL)")
 
@@ -152,4 +152,5 @@ def _partition(words: Mapping[str, str], ignored: Ignored) -> SlurmPartition:
         default_limit_s=slurm_seconds(words.get("defaulttime", "")) or max_limit_s,
         max_limit_s=max_limit_s,
         qos="" if qos.upper() in ("N/A", "(NULL)") else qos,
+        state=known_name("State of a partition", words.get("state") or "UP", PARTITION_STATES),  # type: ignore[arg-type]
     )

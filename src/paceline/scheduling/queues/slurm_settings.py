@@ -15,6 +15,8 @@ Preempt = Literal["none", "partition_prio", "qos"]
 PREEMPTS: tuple[Preempt, ...] = get_args(Preempt)
 PreemptMode = Literal["requeue", "cancel"]
 PREEMPT_MODES: tuple[PreemptMode, ...] = get_args(PreemptMode)
+PartitionState = Literal["UP", "DOWN", "DRAIN", "INACTIVE"]
+PARTITION_STATES: tuple[PartitionState, ...] = get_args(PartitionState)
 DAY_S = 86_400.0
 
 
@@ -50,6 +52,8 @@ class SlurmPartition:
         types: device types of its nodes; empty: all types.
         max_devices: most devices of its running jobs, as the size of its nodes; None: no bound.
         qos: quality of service whose limits bind its jobs before those of their own (``QOS``).
+        state: what it takes (``State``, scontrol(1)): DOWN starts no job, DRAIN takes no new one, INACTIVE does neither. It
+            says when the jobs of a live queue start; a simulation of past jobs takes it as UP.
     """
 
     priority: float = 1.0
@@ -59,6 +63,20 @@ class SlurmPartition:
     types: tuple[str, ...] = ()
     max_devices: int | None = None
     qos: str = ""
+    state: PartitionState = "UP"
+
+    def __post_init__(self) -> None:
+        known_name("state of a partition", self.state, PARTITION_STATES)
+
+    @property
+    def starts(self) -> bool:
+        """True if its waiting jobs may start."""
+        return self.state in ("UP", "DRAIN")
+
+    @property
+    def takes(self) -> bool:
+        """True if new jobs may be submitted."""
+        return self.state in ("UP", "DOWN")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,8 +45,14 @@ def unknown_names(jobs: Sequence[Job], settings: SlurmSettings | KueueSettings |
     return remarks
 
 
-def ignored_limits(settings: SlurmSettings | KueueSettings | None) -> list[str]:
-    """Return a remark on the limits that the text of the settings states and that are not simulated; none without one."""
-    if not isinstance(settings, SlurmSettings) or not settings.ignored:
+def ignored_limits(settings: SlurmSettings | KueueSettings | None, live: bool = False) -> list[str]:
+    """Return a remark on the limits that the text of the settings states and that are not simulated; none without one.
+
+    Args:
+        live: the states of partitions count, because the queue is of the moment at which they were printed.
+    """
+    if not isinstance(settings, SlurmSettings):
         return []
-    return [f"{IGNORED}{'; '.join(settings.ignored)}."]
+    closed = {name: each.state for name, each in settings.partitions.items() if each.state != "UP" and not live}
+    ignored = [*settings.ignored, *(f"State={state} of partition {name}" for name, state in closed.items())]
+    return [f"{IGNORED}{'; '.join(ignored)}."] if ignored else []

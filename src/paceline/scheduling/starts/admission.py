@@ -119,7 +119,7 @@ def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues, sche
     """
     settings = cluster.settings
     if isinstance(settings, SlurmSettings):
-        return _over_bound(job, settings)
+        return _closed(job, settings) or _over_bound(job, settings)
     if job.queue not in settings.queues:
         return ""
     if settings.queues[job.queue].stopped:
@@ -129,6 +129,34 @@ def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues, sche
         most = cluster.within_quotas(head)
         return f"ClusterQueue {job.queue} is blocked by {head.name}, which asks for {head.devices} of at most {most}"
     return ""
+
+
+def in_open_partitions(jobs: Sequence[LoggedJob], settings: SlurmSettings) -> tuple[LoggedJob, ...]:
+    """Return jobs of Slurm without the partitions that start none, unless they state no other."""
+    shut = {name for name, stated in settings.partitions.items() if not stated.starts}
+    found = []
+    for job in jobs:
+        names = [name for name in job.queue.split(",") if name not in shut] if shut else []
+        found.append(replace(job, queue=",".join(names)) if names else job)
+    return tuple(found)
+
+
+def _closed(job: LoggedJob, settings: SlurmSettings) -> str:
+    """Return why the partition of a job starts none; empty: it does. A job of ``in_open_partitions`` has only such ones."""
+    name = job.queue.split(",")[0]
+    stated = settings.partitions.get(name)
+    if stated is None or stated.starts:
+        return ""
+    return f"partition {name} is {stated.state}: it starts no job until scontrol update PartitionName={name} State=UP"
+
+
+def takes_none(queue: str, settings: SlurmSettings) -> str:
+    """Return why Slurm takes no new job in some partitions; empty: it does."""
+    every = [settings.partitions.get(name) for name in queue.split(",")]
+    closed = [each.state for each in every if each is not None and not each.takes]
+    if not closed or len(closed) < len(every):
+        return ""
+    return f"partition {queue} is {closed[0]}: it takes no new job until scontrol update PartitionName={queue} State=UP"
 
 
 def _over_bound(job: LoggedJob, settings: SlurmSettings) -> str:

@@ -10,7 +10,7 @@ from paceline.errors import UserError, shorten, unknown
 from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
-from paceline.scheduling.starts.admission import refusal
+from paceline.scheduling.starts.admission import refusal, takes_none
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue, unusable
 from paceline.scheduling.traces.logs.gres import split_slice
@@ -129,7 +129,7 @@ def _queue(stated: str, queue: WaitingQueue) -> tuple[str, str]:
         for name in stated.split(","):
             if name not in known:
                 raise unknown("queue of the new job", name, sorted(known))
-    return usual, ""
+    return usual, takes_none(usual, settings) if settings is not None else ""
 
 
 def _cluster_queue(stated: str, usual: str, settings: KueueSettings) -> tuple[str, str]:

@@ -83,6 +83,9 @@ def schedule_start(
     if added and added.remarks:
         present = replace(present, remarks=(*present.remarks, *added.remarks))
     asked = added.job if added else present.job(job) if job else None
+    if asked and asked.array and asked.array == job:
+        said = f"{job} is an array: the answer is for {asked.name}, the first of its waiting tasks."
+        present = replace(present, remarks=(said, *present.remarks))
     predicted = _predicted(present, predict, added)
     options = ForecastOptions(futures=futures, seed=seed)
     past = past_starts(read, options, hindcasts, say=say, kept=kept)

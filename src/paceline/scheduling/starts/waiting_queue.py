@@ -14,7 +14,14 @@ from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.queues_file import Settings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.queues.unknown_names import ignored_limits
-from paceline.scheduling.starts.admission import BlockedQueues, in_cluster_queues, is_evicted, refusal, with_named_queues
+from paceline.scheduling.starts.admission import (
+    BlockedQueues,
+    in_cluster_queues,
+    in_open_partitions,
+    is_evicted,
+    refusal,
+    with_named_queues,
+)
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.starts.reason_codes import held_text, reason_of
@@ -91,6 +98,8 @@ class WaitingQueue:
         running, waiting = _throttled(running, waiting)
         cluster = None
         notes = [*log.notes, *nodes.notes]
+        if isinstance(settings, SlurmSettings):
+            waiting = in_open_partitions(waiting, settings)
         if isinstance(settings, KueueSettings):
             notes += _gangs(waiting)
             running, waiting, ended = (in_cluster_queues(jobs, settings, nodes.quotas) for jobs in (running, waiting, ended))
@@ -126,7 +135,7 @@ class WaitingQueue:
             cluster=cluster,
             blocked=blocked,
             skipped=tuple(skipped),
-            remarks=(*_over_limit(running, log.file), *ignored_limits(settings)),
+            remarks=(*_over_limit(running, log.file), *ignored_limits(settings, live=True)),
             notes=(*notes, *_LEFT_OUT.get(rules, ()), *_without_history(ended, history, rules)),
         )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline.edge.slim_notes import int8_notes, replacement_notes
+from paceline.edge.slim_notes import int8_notes, missed_note, replacement_notes
 from paceline.slim_record import SlimMeasurement
+from paceline.slimming.methods.budget import Budget
 from paceline.slimming.slim_plan import SlimPlan
 
 
@@ -22,3 +23,8 @@ def test_where_int_8_is_worse_it_is_said() -> None:
         "int8 is not faster here: 2.00 ms, 1.00 ms in fp32.",
         "int8 loses 1.50 points of accuracy.",
     ]
+
+
+def test_a_missed_budget_says_what_to_give() -> None:
+    assert "takes longer than predicted" in missed_note(Budget.parse("decode=2x"))
+    assert "is larger than predicted" in missed_note(Budget.parse("size=1MB"))

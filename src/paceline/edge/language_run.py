@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from paceline.edge.slim_notes import missed_note
 from paceline.errors import UserError, unknown
 from paceline.language_record import LanguageMeasurement, LanguageRecord
 from paceline.record import environment
@@ -174,10 +175,11 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
     slim = _task(run, model, whole, taken)
     goal = slim.goal if run.budget.phase else _size_goal(run.budget, whole)
     say("measuring the layers")
-    structures_goal = goal if run.budget.phase else goal - _graph_bytes(slim, whole)
+    beside = 0.0 if run.budget.phase else _graph_bytes(slim, whole)
+    structures_goal = goal - beside
     search = Candidates(slim, parts.train, parts.tune, run.context, widths=run.widths)
     say("choosing layers, heads and rows")
-    chosen = _tried(run, search.every(structures_goal), model, parts, say)
+    chosen = _tried(run, search.every(structures_goal, beside), model, parts, say)
     small = _measured(run, search, chosen, goal, structures_goal, checkpoint, whole, drafts / "smaller", FP32, say)
     tokens = _train(run, small.model, model, parts, _steps(run, parts), say)
     if tokens:
@@ -187,8 +189,8 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
     if (share := _share_of_best_form(run, checkpoint, whole, goal)) is not None:
         form, ratio = share
         say(f"choosing what must go if the weights are in {form}")
-        aim = goal / ratio - (0.0 if run.budget.phase else _graph_bytes(slim, whole))
-        eased = _tried(run, search.every(aim), model, parts, say)
+        aim = goal / ratio - beside
+        eased = _tried(run, search.every(aim, beside), model, parts, say)
         less = _measured(run, search, eased, goal, aim, checkpoint, whole, drafts / "eased", form, say)
         if _train(run, less.model, model, parts, _steps(run, parts), say):
             decoder_to_onnx(less.model, less.file)
@@ -199,7 +201,7 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
     rows, files, notes = _rows(run, checkpoint, contenders, parts, goal)
     missed = not any(each.name == SMALLER and each.weights == FP32.name and each.meets for each in rows)
     if missed:
-        notes.append("The smaller model in fp32 misses the budget in the last measurement; the tables say less than it takes.")
+        notes.append(missed_note(run.budget))
     if checkpoint.random:
         notes.append("The folder has no weights: they are random. Times and sizes are true, perplexities say nothing.")
     opens = _save_model(run, with_true_config(small.model, model, small.candidate.plan), drafts)

@@ -59,3 +59,11 @@ def replacement_notes(plan: SlimPlan) -> Iterator[str]:
             continue
         numbers = ", ".join(f"{name} {value}" for name, value in given.items() if name != "kind")
         yield f"{path or 'The network'} is {str(given['kind']).replace('_', ' ')} now: {numbers}."
+
+
+def missed_note(budget: Budget) -> str:
+    """Return a note on a smaller language model that misses its budget in the last measurement."""
+    takes = "takes longer" if budget.phase else "is larger"
+    return (
+        f"The smaller model in fp32 misses the budget: measured at the end it {takes} than predicted. Give a stricter budget."
+    )

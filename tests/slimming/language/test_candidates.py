@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from paceline.errors import UserError
 from paceline.slimming.language.candidates import Candidates, plan_of
 from paceline.slimming.slim import Slim
 from paceline.slimming.structures.shrink import load, module_bytes
+from paceline.units import parse_bytes
 from tiny_decoders import decoder
 
 
@@ -33,3 +36,17 @@ def test_candidates_meet_the_cost() -> None:
     assert plan_of(search.structures, []).replacements == {}
     with pytest.raises(UserError, match="cannot be met"):
         search.every(0.01 * goal)
+
+
+@pytest.mark.long
+def test_a_refusal_names_the_least_that_can_be_met() -> None:
+    model = decoder("Qwen3", num_hidden_layers=2)
+    text = torch.randint(2, 256, (40,), generator=torch.Generator().manual_seed(0))
+    slim = Slim(model, (text[None, :8],), budget="size=1kB", method="ssl")
+    search = Candidates(slim, text, text, 8, importances=("wanda",))
+    with pytest.raises(UserError, match=r"a budget of 1\.50 kB .*the least that half of the layers can meet is") as refused:
+        search.every(1000.0, beside=500.0)
+    least = parse_bytes(re.sub(r".* is ([\d.]+) (\w+)$", r"\1\2", str(refused.value)))
+    found = search.every(least * 1.005 - 500)  # three digits are shown
+    assert found and found[0].cost + 500 == pytest.approx(least, rel=0.005)
+    assert len(found[0].layers) == 1

@@ -82,7 +82,8 @@ def _less_removed(record: LanguageRecord, row: LanguageMeasurement) -> str:
 
 def _trained(record: LanguageRecord) -> str:
     tokens, share = record.trained["tokens"], record.trained["distill"]
-    before = f"perplexity {record.before:.4g} before, on the part that decides"
+    where = "on the text that candidates are chosen by, which is not the table's"
     if not tokens:
-        return f"not at all: {before}"
-    return f"{format_count(tokens)} tokens of the text, {share:.0%} by the whole model's distribution; {before}"
+        return f"no (--tune-epochs 0); perplexity {record.before:.4g} without, {where}"
+    taught = f"{format_count(tokens)} tokens of the text, {share:.0%} by the whole model's distribution"
+    return f"{taught}; perplexity {record.before:.4g} before, {where}"

@@ -90,11 +90,14 @@ class Candidates:
             use = expert_use(model, self.structures, (logits_of(model, rows[:, :-1]) for rows in self._samples))
             self.scores = {name: each | use for name, each in self.scores.items()}
 
-    def every(self, goal: float) -> list[SmallDecoder]:
+    def every(self, goal: float, beside: float = 0.0) -> list[SmallDecoder]:
         """Return the candidates that are predicted to meet a cost, the best perplexity before training first.
 
+        Args:
+            beside: part of the budget that no removal changes, such as the bytes of a file's graph; the goal is without it.
+
         Raises:
-            UserError: none does.
+            UserError: none does; the least that half of the layers can meet is named.
         """
         found = []
         for gone in range(int(MOST_DROPPED * len(self.influences)) + 1):
@@ -103,14 +106,25 @@ class Candidates:
                     found.append(made)
         if not found:
             show = self.slim.show
-            what = (
-                f"a budget of {show(goal)} cannot be met with half of the layers; the whole model takes {show(self._cost(()))}"
-            )
-            raise UserError(what, "give a larger budget")
+            most = int(MOST_DROPPED * len(self.influences))
+            least, whole = (show(cost + beside) for cost in (self._least(most), self._cost(())))
+            what = f"a budget of {show(goal + beside)} cannot be met with half of the layers; the whole model takes {whole}"
+            raise UserError(what, f"give a larger budget; the least that half of the layers can meet is {least}")
         return sorted(found, key=lambda each: each.perplexity)
 
     def one(self, importance: str, gone: int, goal: float) -> SmallDecoder | None:
         """Return the candidate of an importance without some layers, those of the least influence; None if it is too costly."""
+        dropped, left, removed, now = self._nearest(importance, gone, goal)
+        if now > goal:
+            return None
+        layers = tuple(sorted(set(range(len(self.influences))) - dropped))
+        plan = plan_of(left, removed, layers if dropped else ())
+        small = load(plan, self.slim.model).eval()
+        found = perplexity(small, self._tune, self._window, SAMPLES)
+        return SmallDecoder(importance, layers, frozenset(removed), plan, now, found)
+
+    def _nearest(self, importance: str, gone: int, goal: float) -> tuple[set[int], Structures, set[int], float]:
+        """Return the layers to drop, the structures in the others, those to remove, and the cost nearest to a goal."""
         order = sorted(range(len(self.influences)), key=lambda number: self.influences[number])
         dropped = set(order[:gone])
         inside = frozenset(self._numbers(dropped))
@@ -120,13 +134,11 @@ class Candidates:
         removed, now = nearest_widths(
             left, scores, cost, goal, self.slim.round_to, list(kinds(left, self.path).values()) if self._equal else ()
         )
-        if now > goal:
-            return None
-        layers = tuple(sorted(set(order) - dropped))
-        plan = plan_of(left, removed, layers if dropped else ())
-        small = load(plan, self.slim.model).eval()
-        found = perplexity(small, self._tune, self._window, SAMPLES)
-        return SmallDecoder(importance, layers, frozenset(removed), plan, now, found)
+        return dropped, left, removed, now
+
+    def _least(self, gone: int) -> float:
+        """Return the least cost without some layers."""
+        return min(self._nearest(name, gone, 0.0)[-1] for name in self.scores)
 
     def _cost(self, removed: Collection[int]) -> float:
         return self.slim.cost(removed)

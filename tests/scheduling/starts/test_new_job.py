@@ -8,7 +8,7 @@ import pytest
 from kueue_queues import cluster_queue, kueue_queue, local_queue, workload
 from paceline.errors import UserError
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
-from paceline.scheduling.queues.slurm_settings import Account, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.new_job import parse_new
 from paceline.scheduling.starts.queue_nodes import QueueNodes
@@ -115,6 +115,16 @@ def test_account_of_a_new_job_of_slurm(words: str, account: str) -> None:
     assert new.job.account == account and bool(new.remarks) == (not account)
     with pytest.raises(UserError, match="legal: x, y, z"):
         parse_new("8 A100 for 1h, account w", there)
+
+
+def test_a_quality_of_service_of_a_new_job_is_one_of_the_settings() -> None:
+    log = JobLog(jobs=(waits("w", 1),), form="squeue", file="squeue.txt", moment_s=NOW)
+    there = WaitingQueue.of(log, nodes(8), settings=SlurmSettings(qos={"high": Qos(priority=9.0), "low": Qos()}))
+    assert parse_new("8 A100 for 1h, qos high", there).job.qos == "high"
+    with pytest.raises(UserError, match="legal: high, low"):
+        parse_new("8 A100 for 1h, qos hgih", there)
+    with pytest.raises(UserError, match="give Slurm's settings"):
+        parse_new("8 A100 for 1h, qos high", QUEUE)
 
 
 @pytest.mark.parametrize(

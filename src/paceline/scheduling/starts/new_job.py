@@ -21,7 +21,7 @@ EXAMPLE = 'write it as "8 A100 for llama-3-8b 1B tokens" or "2x8 A100 for 3h, li
 NAME = "new job"
 _FORM = re.compile(r"^(?:(?P<nodes>\d+)\s*x\s*)?(?P<devices>\d+)\b\s*(?P<type>.*?)\s+for\s+(?P<work>.+)$", re.IGNORECASE)
 _AMOUNT = re.compile(r"^(?P<network>.+?)\s+(?P<amount>[\d.,]+\s*[kMBT]?)\s+(?P<unit>tokens|samples|steps)$", re.IGNORECASE)
-_KEYS = ("limit", "queue", "user", "account", "priority")
+_KEYS = ("limit", "queue", "user", "account", "qos", "priority")
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def parse_new(text: str, queue: WaitingQueue) -> NewJob:
         user=others.get("user", ""),
         queue=place,
         account=account,
+        qos=_qos(others["qos"], queue) if "qos" in others else "",
         priority=priority,
         command=" ".join(words),
     )
@@ -170,6 +171,16 @@ def _account(others: dict[str, str], queue: WaitingQueue) -> tuple[str, tuple[st
         return of_user.pop(), ()
     remark = 'The new job has no known account: no limits and no share of one count for it. Add "account NAME".'
     return "", (remark,) if accounts else ()
+
+
+def _qos(name: str, queue: WaitingQueue) -> str:
+    """Return Slurm's quality of service of the new job. Raises UserError for an unknown one, or without Slurm's settings."""
+    settings = queue.cluster.settings if queue.cluster is not None else None
+    if not isinstance(settings, SlurmSettings):
+        raise UserError(f"qos {name} of the new job", "give Slurm's settings with `queues`: only they say what it means")
+    if name not in settings.qos:
+        raise unknown("qos of the new job", name, list(settings.qos))
+    return name
 
 
 def _priority(text: str) -> float:

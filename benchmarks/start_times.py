@@ -285,7 +285,7 @@ class Scores:
 
 
 def disjoint(starts: np.ndarray, ends: np.ndarray) -> int:
-    """Greatest number of intervals of which no two overlap, by the earliest end.
+    """Return how many intervals can be chosen so that no two overlap: always the one that ends first.
 
     Source: Kleinberg and Tardos, "Algorithm Design", 2005, section 4.1.
     """

@@ -13,11 +13,11 @@ from pathlib import Path
 from warm_python import ENVIRONMENT, executable
 
 LIMIT_S = 30.0
-"""In which every rank ends or goes on, from when the fault can be noticed."""
+"""Time in which every rank ends or goes on, from when the fault can be noticed."""
 TIMEOUT_S = 8.0
-"""Where a rank only falls silent, after so long it is noticed. A busy machine stands still for less."""
+"""Time after which a rank that only falls silent is noticed. A busy machine stands still for less."""
 PATIENT = "30s"
-"""Elsewhere: a busy machine stands still for seconds at times."""
+"""The same in the other cases: a busy machine stands still for seconds at times."""
 WORDS = ["--data", "faulty_module:few", "--global-batch", "8", "--epochs", "1000000", "--timeout", PATIENT]
 PLAIN = ["--model", "user_module:small_and_idle", *WORDS]
 FEATURES = {k: v for k, v in ENVIRONMENT.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}

@@ -92,7 +92,7 @@ def test_hooks_of_equal_models_have_labels_of_their_own_alike_on_every_rank():
 
 
 def beats_during_a_verdict(rank: int, workers: int) -> list[str]:
-    """What a verdict says of two other ranks, by the beats of each that arrive in the verdict's sleeps."""
+    """Return what a verdict says of two other ranks whose beats arrive while it sleeps."""
     said = []
     patience = round(liveness.PATIENCE_S / waiting.SLICE_S)
     for arriving in (

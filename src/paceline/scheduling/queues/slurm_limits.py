@@ -139,7 +139,7 @@ def job_bounds(qualities: Sequence[Level], associations: Sequence[Level], user: 
 
 
 def _counted(qualities: Sequence[Level], associations: Sequence[Level], user: str, account: str) -> Iterator[Scope]:
-    """Yield the scopes that a job counts in, of those that a limit binds, be it one of this job or of others."""
+    """Yield the scopes in which a job counts and some limit binds, of this job or of others."""
     for scope, limits in qualities:
         every = (limits, *limits.of_type.values())
         if limits.max_jobs is not None or any(each.max_devices is not None for each in every):

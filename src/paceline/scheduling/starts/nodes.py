@@ -174,8 +174,8 @@ def _slurm_node(node: Mapping[str, Any]) -> Iterator[_PrintedNode]:
 def _kubernetes_node(item: Mapping[str, Any]) -> Iterator[_PrintedNode]:
     """Yield a node with its whole devices, and with its MIG slices of each profile.
 
-    Slices are resources of their own under the strategy ``mixed`` of NVIDIA's device plugin. Under ``single`` they are
-    ``nvidia.com/gpu``, and the product in the label names their profile.
+    Under the strategy ``mixed`` of NVIDIA's device plugin each profile is a resource, ``nvidia.com/mig-1g.10gb``. Under
+    ``single`` slices are ``nvidia.com/gpu``, and the product in the label names their profile.
     """
     metadata, status, spec = item.get("metadata") or {}, item.get("status") or {}, item.get("spec") or {}
     resources = status.get("allocatable") or status.get("capacity") or {}

@@ -108,7 +108,7 @@ class Candidates:
             show = self.slim.show
             most = int(MOST_DROPPED * len(self.influences))
             least, whole = (show(cost + beside) for cost in (self._least(most), self._cost(())))
-            what = f"a budget of {show(goal + beside)} cannot be met with half of the layers; the whole model takes {whole}"
+            what = f"a budget of {show(goal + beside)} cannot be met: the whole model takes {whole}"
             raise UserError(what, f"give a larger budget; the least that half of the layers can meet is {least}")
         return sorted(found, key=lambda each: each.perplexity)
 

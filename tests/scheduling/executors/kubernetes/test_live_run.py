@@ -49,7 +49,7 @@ class Grown:
 
 
 def run(world: World, base: Path, faults: Callable[[list[str]], None] | None = None) -> list[str]:
-    """Three jobs on two devices under las. Return the events. ``faults``: called beside it with what the runner says."""
+    """Three jobs on two devices under las. Return the events. ``faults``: called during the run with its lines."""
     said: list[str] = []
     with Journal(base / "state" / "state.sqlite") as journal, world.alive():
         began = time.time()

@@ -63,9 +63,8 @@ def test_ranks_of_a_site_decide_as_one_until_one_is_lost(monkeypatch: pytest.Mon
         return str(error.value)
 
     assert at_once([partial(said, one) for one in places]) == ["no; next"] * 2
-    with (
-        monkeypatch.context() as patch
-    ):  # the first rank takes the other, whose heartbeat is late, for lost, and goes on itself
+    with monkeypatch.context() as patch:
+        # The first rank takes the other for lost, whose heartbeat is late. The first one's heartbeat continues.
         patch.setattr(PeerStore, "beats", lambda self, number: number == self.number or self is not made[0])
         lost = at_once([partial(said, one) for one in places])
     assert ["shard 1 of this site is lost" in each for each in lost] == [True, True]

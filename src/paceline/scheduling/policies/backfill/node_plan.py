@@ -117,7 +117,7 @@ class NodePlan:
         return self._within(nodes).copy()
 
     def _within(self, nodes: slice) -> Availability:
-        """As ``within``, not to be changed."""
+        """Return what ``within`` returns, kept until a job is placed: callers must not change it."""
         key = nodes.start, nodes.stop
         if key not in self._over_time:
             self._over_time[key] = self._made_within(nodes)

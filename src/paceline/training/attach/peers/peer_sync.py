@@ -352,7 +352,7 @@ class PeerSync:
             newest = places.decide(partial(rounds.newest, newest))
 
     def _fetch_newest(self, newest: int) -> bool:
-        """Take the newest shared weights that a live peer has. Returns False if none has newer ones than this peer."""
+        """Take the newest shared weights that a live peer has. Returns False if no other has newer weights."""
         assert self._rounds is not None and self._places is not None
         rounds, places = self._rounds, self._places
         for step in range(newest, self.shared.outer_step, -1):

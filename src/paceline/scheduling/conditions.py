@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ PATIENCE_S = 600.0
 """Wait after which the free devices of one node or rack are kept for the oldest job that requires it."""
 MOST_CALLS = 64
 """Most calls of a policy for one decision."""
+Value = TypeVar("Value")
 
 
 def has_conditions(job: Job) -> bool:
@@ -193,8 +195,9 @@ class _Attempt:
         """Place the jobs that start, in the policy's order, and return those that find no place."""
         state, seen = self.state, self.visible
         starts = self._with_started()
-        for index in seen[changed & (state.devices[seen] > 0)].tolist():
-            if not state.jobs[index].grace_s:
+        for row in np.flatnonzero(changed & (state.devices[seen] > 0)).tolist():
+            index = int(seen[row])
+            if not decision.grace_s.get(row, state.jobs[index].grace_s):
                 for node, count in state.placements[index]:
                     starts.free[node] += count
         if self.blocked is not None:
@@ -204,7 +207,7 @@ class _Attempt:
             index, devices = int(seen[row]), int(decision.devices[row])
             if not changed[row] or not devices:
                 continue
-            if state.devices[index] and state.jobs[index].grace_s:
+            if state.devices[index] and decision.grace_s.get(int(row), state.jobs[index].grace_s):
                 continue
             chosen = decision.placements.get(int(row))
             placement = chosen or self._found(starts, decision, state.jobs[index], int(decision.type_index[row]), devices)
@@ -266,6 +269,8 @@ class _Attempt:
             holds_until_s=min(decision.holds_until_s, self.until_s),
             reasons={**_renamed(decision.reasons, self.visible), **self.excess},
             removed=_renamed(decision.removed, self.visible),
+            preempted={int(self.visible[row]): int(self.visible[other]) for row, other in decision.preempted.items()},
+            grace_s=_renamed(decision.grace_s, self.visible),
         )
 
 
@@ -286,8 +291,8 @@ def _excess_tasks(state: State) -> dict[int, str]:
     return excess
 
 
-def _renamed(texts: Mapping[int, str], visible: Ints) -> dict[int, str]:
-    return {int(visible[row]): text for row, text in texts.items()}
+def _renamed(values: Mapping[int, Value], visible: Ints) -> dict[int, Value]:
+    return {int(visible[row]): value for row, value in values.items()}
 
 
 def _occupy(starts: _Starts, job: Job, placement: Placement) -> None:

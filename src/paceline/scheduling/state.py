@@ -214,7 +214,9 @@ class Decision:
             node fails or returns. The simulator skips rounds until then. By default it skips none.
         memory: value that the next ``State`` returns to the policy.
         reasons: reason by job, where there is one, of its devices or of its wait. ``note``: remark on the whole decision.
-        removed: jobs that leave for good before their end, with the reason.
+        removed: jobs that leave for good before their end, with the reason: at once, or at the end of their grace.
+        preempted: running jobs that lose their devices for a waiting one, with that one.
+        grace_s: seconds for which a job that the decision stops still holds its devices, where that is not its own grace.
     """
 
     devices: Ints
@@ -229,6 +231,8 @@ class Decision:
     reasons: Mapping[int, str] = field(default_factory=dict)
     note: str = ""
     removed: Mapping[int, str] = field(default_factory=dict)
+    preempted: Mapping[int, int] = field(default_factory=dict)
+    grace_s: Mapping[int, float] = field(default_factory=dict)
 
 
 Policy = Callable[[State], Decision]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import UserError
-from paceline.scheduling.queues.slurm_config import parse_slurm, slurm_seconds
+from paceline.scheduling.queues.slurm_config import parse_slurm
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 
 CONFIG = """Configuration data as of 2026-11-01T10:00:00
@@ -74,6 +74,29 @@ def test_everything_that_decides_is_read() -> None:
     )
 
 
+def test_preemption_is_read() -> None:
+    """slurm.conf(5): PreemptMode, PreemptParameters and their older names in SchedulerParameters, and words of a partition."""
+    partition = "PartitionName=gpu State=UP GraceTime=120 PreemptMode=OFF\n"
+    older = "SchedulerParameters=bf_continue,preempt_youngest_first,preempt_reorder_count=3,preempt_strict_order\n"
+    newer = "PreemptParameters = youngest_first,strict_order,reorder_count=3\n"
+    for parameters in (older, newer):
+        settings = parse_slurm(
+            f"PreemptType = preempt/partition_prio\nPreemptMode = GANG,SUSPEND,WITHIN\n{parameters}{partition}"
+        )
+        assert settings == SlurmSettings(
+            multifactor=False,
+            preempt="partition_prio",
+            preempt_mode="suspend",
+            preempts_within=True,
+            youngest_first=True,
+            reorder_count=3,
+            strict_order=True,
+            partitions={"gpu": SlurmPartition(grace_s=120, preempt_mode="off")},
+        )
+    assert parse_slurm("PreemptMode = OFF\n").preempt_mode == "off"
+    assert parse_slurm("PreemptMode = REQUEUE\nJobRequeue = 0\n").preempt_mode == "cancel"
+
+
 def test_slurm_conf_and_its_defaults() -> None:
     partition = "PartitionName=debug Nodes=n[1-4] Default=YES MaxTime=30 State=UP"
     settings = parse_slurm(f"ClusterName=c # a comment\nSchedulerType=sched/builtin\n{partition}\n")
@@ -82,22 +105,6 @@ def test_slurm_conf_and_its_defaults() -> None:
         and not settings.backfill
         and settings.partitions == {"debug": SlurmPartition(default_limit_s=1800, max_limit_s=1800)}
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 5400),
-        ("90:30", 5430),
-        ("1:00:00", 3600),
-        ("7-0", 604800),
-        ("1-12:30", 131400),
-        ("2-00:00:01", 172801),
-        ("UNLIMITED", 0),
-    ],
-)
-def test_times_of_slurm(text: str, seconds: float) -> None:
-    assert slurm_seconds(text) == seconds
 
 
 def test_limits_that_are_not_simulated_are_said() -> None:

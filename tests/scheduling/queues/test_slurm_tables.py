@@ -67,6 +67,7 @@ def test_every_limit_of_a_quality_of_service_is_read_or_said() -> None:
         "high": Qos(
             priority=100,
             preempts=("normal",),
+            grace_s=300,
             reserves=False,
             max_devices=16,
             max_jobs=8,
@@ -78,7 +79,7 @@ def test_every_limit_of_a_quality_of_service_is_read_or_said() -> None:
             of_type={"a100": DeviceLimits(max_devices_per_user=4)},
         ),
     }
-    said = ("GraceTime", "Flags=NoDecay", "UsageFactor", "MaxSubmitPU", "MinTRES")
+    said = ("Flags=NoDecay", "UsageFactor", "MaxSubmitPU", "MinTRES")
     assert set(ignored.texts()) == {f"{what} of QOS high" for what in said}
 
 

@@ -16,6 +16,7 @@ from paceline.scheduling.queues.kueue_settings import RECLAIM, STRATEGIES, WITHI
 from paceline.scheduling.queues.slurm_config import parse_slurm
 from paceline.scheduling.queues.slurm_limits import DeviceLimits, Limits
 from paceline.scheduling.queues.slurm_settings import (
+    OWN_PREEMPT_MODES,
     PARTITION_STATES,
     PREEMPT_MODES,
     PREEMPTS,
@@ -176,6 +177,7 @@ def _checked(kind: str, value: Any, where: str, is_time: bool) -> Any:
 _NAMES = {
     "Preempt": PREEMPTS,
     "PreemptMode": PREEMPT_MODES,
+    "OwnPreemptMode": OWN_PREEMPT_MODES,
     "PartitionState": PARTITION_STATES,
     "Strategy": STRATEGIES,
     "Within": WITHIN,
@@ -187,6 +189,7 @@ _LEGAL: Mapping[str, tuple[tuple[type, ...], str]] = {
     "int": _WHOLE,
     "int | None": _WHOLE,
     "float": ((int, float), "a number from 0 up"),
+    "float | None": ((int, float), "a number from 0 up"),
     "str": ((str,), "a text"),
     "tuple[str, ...]": ((list,), 'a list of texts such as ["normal"]'),
 }

@@ -14,13 +14,20 @@ from typing import Any
 from paceline.errors import UserError, known_name
 from paceline.scheduling.queues.slurm_limits import Limits
 from paceline.scheduling.queues.slurm_settings import PARTITION_STATES, Account, Qos, SlurmPartition, SlurmSettings
-from paceline.scheduling.queues.slurm_tables import Ignored, associations, qualities, slurm_seconds, tables, usage
+from paceline.scheduling.queues.slurm_tables import Ignored, associations, qualities, tables, usage
+from paceline.scheduling.queues.slurm_values import exempt_seconds, grace_seconds, preempt_mode, preempts_within, slurm_seconds
 
 __all__ = ["parse_slurm", "slurm_seconds"]
 
 
 def _yes(text: str) -> bool:
     return text.strip().upper() in ("YES", "1", "TRUE")
+
+
+def _cluster_mode(text: str) -> str:
+    """Return ``PreemptMode`` of the cluster, whose default is OFF."""
+    mode = preempt_mode(text)
+    return "off" if mode == "cluster" else mode
 
 
 _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
@@ -37,8 +44,8 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "fairsharedampeningfactor": ("dampening", float),
     "schedulertype": ("backfill", lambda text: "builtin" not in text),
     "preempttype": ("preempt", lambda text: text.rpartition("/")[2] or "none"),
-    "preemptmode": ("preempt_mode", lambda text: "cancel" if "CANCEL" in text.upper() else "requeue"),
-    "preemptexempttime": ("exempt_s", slurm_seconds),
+    "preemptmode": ("preempt_mode", _cluster_mode),
+    "preemptexempttime": ("exempt_s", exempt_seconds),
 }
 """Field and parser of each parameter, by its name in lower case."""
 _IGNORED = ("priorityweightassoc", "priorityweighttres", "priorityusageresetperiod", "prioritysitefactorplugin")
@@ -56,7 +63,7 @@ def parse_slurm(text: str) -> SlurmSettings:
     """
     values: dict[str, Any] = {"multifactor": False}
     partitions: dict[str, SlurmPartition] = {}
-    found, ignored, enforced = False, Ignored(), True
+    found, ignored, enforced, requeues = False, Ignored(), True, True
     for name, value in _parameters(text):
         key = name.casefold()
         found = found or key in _KEYS or key == "partitionname"
@@ -66,8 +73,12 @@ def parse_slurm(text: str) -> SlurmSettings:
                 values[field] = parse(value)
             except ValueError:
                 raise UserError(f"{name} is {value!r}", "give the number that scontrol show config prints") from None
-        elif key == "schedulerparameters":
-            values |= _backfill(value)
+            if key == "preemptmode":
+                values["preempts_within"] = preempts_within(value)
+        elif key in ("schedulerparameters", "preemptparameters"):
+            values |= _parameters_of(value, key)
+        elif key == "jobrequeue":
+            requeues = _yes(value)
         elif key == "accountingstorageenforce":
             enforced = any(word.strip().casefold() in ("limits", "safe", "all") for word in value.split(","))
         elif key in _IGNORED and value.strip(" 0").casefold() not in ("", "none", "no"):
@@ -80,6 +91,8 @@ def parse_slurm(text: str) -> SlurmSettings:
     accounts, root = associations(every, ignored)
     qos, used = qualities(every, ignored), usage(every)
     _check_partitions(partitions, qos, ignored)
+    if not requeues and values.get("preempt_mode") == "requeue":
+        values["preempt_mode"] = "cancel"  # slurm_job_preempt kills a job that cannot be requeued
     settings = SlurmSettings(**values, partitions=partitions, accounts=accounts, qos=qos, root=root, usage=used)
     settings = settings if enforced else _without_limits(settings, ignored)
     return replace(settings, ignored=ignored.texts())
@@ -113,14 +126,30 @@ def _parameters(text: str) -> Iterator[tuple[str, str]]:
             yield name.strip(), value.strip().strip("()").replace("null", "")
 
 
-def _backfill(value: str) -> dict[str, Any]:
+_BACKFILL: Mapping[str, tuple[str, Callable[[int], float]]] = {
+    "bf_window": ("window_s", lambda number: number * 60.0),
+    "bf_max_job_test": ("max_tested", lambda number: max(number, 1)),
+}
+_PREEMPTION: Mapping[str, str] = {
+    "reorder_count": "reorder_count",
+    "youngest_first": "youngest_first",
+    "strict_order": "strict_order",
+}
+"""Field of each part of ``PreemptParameters``. In ``SchedulerParameters`` their names begin with ``preempt_``."""
+
+
+def _parameters_of(value: str, key: str) -> dict[str, Any]:
+    """Return the fields that a list of parameters states."""
     values: dict[str, Any] = {}
     for part in value.split(","):
-        name, _, number = part.partition("=")
-        if number.isdecimal() and name.strip() == "bf_window":
-            values["window_s"] = int(number) * 60.0
-        elif number.isdecimal() and name.strip() == "bf_max_job_test":
-            values["max_tested"] = max(int(number), 1)
+        name, equals, number = part.strip().partition("=")
+        if key == "schedulerparameters" and name in _BACKFILL and number.isdecimal():
+            field, parse = _BACKFILL[name]
+            values[field] = parse(int(number))
+        name = name.removeprefix("preempt_") if key == "schedulerparameters" and name.startswith("preempt_") else name
+        stated = key == "preemptparameters" or part.strip().startswith("preempt_")
+        if stated and name in _PREEMPTION and (number.isdecimal() or not equals):
+            values[_PREEMPTION[name]] = int(number) if equals else True
     return values
 
 
@@ -152,5 +181,7 @@ def _partition(words: Mapping[str, str], ignored: Ignored) -> SlurmPartition:
         default_limit_s=slurm_seconds(words.get("defaulttime", "")) or max_limit_s,
         max_limit_s=max_limit_s,
         qos="" if qos.upper() in ("N/A", "(NULL)") else qos,
+        grace_s=grace_seconds(words.get("gracetime", "")),
+        preempt_mode=preempt_mode(words.get("preemptmode", "")),
         state=known_name("State of a partition", words.get("state") or "UP", PARTITION_STATES),  # type: ignore[arg-type]
     )

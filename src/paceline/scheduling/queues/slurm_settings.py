@@ -13,8 +13,10 @@ from paceline.scheduling.queues.slurm_limits import Bound, JobBounds, Level, Lim
 
 Preempt = Literal["none", "partition_prio", "qos"]
 PREEMPTS: tuple[Preempt, ...] = get_args(Preempt)
-PreemptMode = Literal["requeue", "cancel"]
+PreemptMode = Literal["requeue", "cancel", "suspend", "off"]
 PREEMPT_MODES: tuple[PreemptMode, ...] = get_args(PreemptMode)
+OwnPreemptMode = Literal["cluster", "requeue", "cancel", "suspend", "off"]
+OWN_PREEMPT_MODES: tuple[OwnPreemptMode, ...] = get_args(OwnPreemptMode)
 PartitionState = Literal["UP", "DOWN", "DRAIN", "INACTIVE"]
 PARTITION_STATES: tuple[PartitionState, ...] = get_args(PartitionState)
 DAY_S = 86_400.0
@@ -54,6 +56,7 @@ class SlurmPartition:
         qos: quality of service whose limits bind its jobs before those of their own (``QOS``).
         state: what it takes (``State``, scontrol(1)): DOWN starts no job, DRAIN takes no new one, INACTIVE does neither. It
             says when the jobs of a live queue start; a simulation of past jobs takes it as UP.
+        grace_s, preempt_mode: ``GraceTime`` and ``PreemptMode`` of its jobs under preemption by partitions.
     """
 
     priority: float = 1.0
@@ -64,9 +67,12 @@ class SlurmPartition:
     max_devices: int | None = None
     qos: str = ""
     state: PartitionState = "UP"
+    grace_s: float = 0.0
+    preempt_mode: OwnPreemptMode = "cluster"
 
     def __post_init__(self) -> None:
         known_name("state of a partition", self.state, PARTITION_STATES)
+        known_name("preempt_mode of a partition", self.preempt_mode, OWN_PREEMPT_MODES)
 
     @property
     def starts(self) -> bool:
@@ -86,6 +92,9 @@ class Qos(Limits):
     Attributes:
         priority: priority of its jobs.
         preempts: qualities of service whose jobs its jobs may preempt.
+        preempts_within: they may preempt those of the same QOS with less priority (``PreemptMode=WITHIN``).
+        grace_s, preempt_mode: ``GraceTime`` and ``PreemptMode`` of its jobs under preemption by QOS.
+        exempt_s: ``PreemptExemptTime`` of its jobs under any preemption; None: that of the cluster.
         over_partition: its limits come before those of the partition's (flag ``OverPartQOS``).
         over_partition_time: its jobs may have longer time limits than the partition allows (flag ``PartitionTimeLimit``).
         reserves: the backfill keeps devices for its jobs; False: flag ``NoReserve``.
@@ -93,9 +102,16 @@ class Qos(Limits):
 
     priority: float = 0.0
     preempts: tuple[str, ...] = ()
+    preempts_within: bool = False
+    grace_s: float = 0.0
+    preempt_mode: OwnPreemptMode = "cluster"
+    exempt_s: float | None = None
     over_partition: bool = False
     over_partition_time: bool = False
     reserves: bool = True
+
+    def __post_init__(self) -> None:
+        known_name("preempt_mode of a QOS", self.preempt_mode, OWN_PREEMPT_MODES)
 
 
 def _without_qos_limits(holder: str, limits: Limits) -> None:
@@ -112,11 +128,12 @@ class JobKind:
     """Settings that apply to all jobs of one account, user, partition and quality of service.
 
     Attributes:
-        user: account and user.
+        user: account and user. ``qos``: name of the quality of service.
     """
 
     user: tuple[str, str]
     partition: SlurmPartition
+    qos: str
     quality: Qos
     bounds: JobBounds
 
@@ -137,6 +154,9 @@ class SlurmSettings:
         ignored: limits that the text of Slurm's tools states and that are not simulated, in words.
         usage: past device-seconds by account and user when the simulation starts.
         preempt, preempt_mode: which jobs may be preempted, and what becomes of them. ``exempt_s``: not before this run time.
+            Suspended jobs keep their devices, so that no job starts by it (``job_res_rm_job`` of select/cons_tres, action 2).
+        preempts_within: jobs may preempt those of the same QOS with less priority (``PreemptMode=WITHIN``).
+        youngest_first, reorder_count, strict_order: order of the jobs to preempt (``PreemptParameters``).
         backfill: plan reservations; False: the first job that waits blocks its partition.
         window_s: reservations begin within this time (``bf_window``).
         max_tested: jobs for which the backfill looks (``bf_max_job_test``).
@@ -162,6 +182,10 @@ class SlurmSettings:
     preempt: Preempt = "none"
     preempt_mode: PreemptMode = "requeue"
     exempt_s: float = 0.0
+    preempts_within: bool = False
+    youngest_first: bool = False
+    reorder_count: int = 1
+    strict_order: bool = False
     backfill: bool = True
     window_s: float = DAY_S
     max_tested: int = 500
@@ -192,6 +216,10 @@ class SlurmSettings:
         """Return the quality of service of a job that names this one: ``normal`` if it names none."""
         return self.qos.get(qos) or self.qos.get("normal") or _DEFAULT_QOS
 
+    def quality_name(self, qos: str) -> str:
+        """Return the name of ``quality``."""
+        return qos if qos in self.qos else "normal"
+
     def bounds(self, account: str, user: str, partition: str, qos: str) -> JobBounds:
         """Return the limits that bind the jobs of a user, by the names that a job states."""
         return self.kind(account, user, partition, qos).bounds
@@ -202,12 +230,12 @@ class SlurmSettings:
         if (found := self.kinds.get(key)) is None:
             stated, account, user = self.partitions.get(partition) or _DEFAULT_PARTITION, account or _UNNAMED, user or _UNNAMED
             bounds = self._made_bounds(account, user, partition, qos)
-            found = self.kinds[key] = JobKind((account, user), stated, self.quality(qos), bounds)
+            found = self.kinds[key] = JobKind((account, user), stated, self.quality_name(qos), self.quality(qos), bounds)
         return found
 
     def _made_bounds(self, account: str, user: str, partition: str, qos: str) -> JobBounds:
         stated, own = self.partitions.get(partition, _DEFAULT_PARTITION), self.quality(qos)
-        qualities: list[Level] = [(("qos", qos if qos in self.qos else "normal"), own)]
+        qualities: list[Level] = [(("qos", self.quality_name(qos)), own)]
         if stated.qos in self.qos:
             qualities.insert(1 if own.over_partition else 0, (("qos", stated.qos), self.qos[stated.qos]))
         path = [(name, self.accounts[name]) for name in self.ancestors(account) if name in self.accounts]
@@ -239,6 +267,13 @@ class SlurmSettings:
     def share_trees(self) -> dict[tuple[tuple[str, str], ...], Any]:
         """Trees of fair shares that were built before, by their users."""
         return {}
+
+    @cached_property
+    def has_grace(self) -> bool:
+        """True if preempted jobs have a grace."""
+        if self.preempt == "qos":
+            return any(each.grace_s for each in self.qos.values())
+        return self.preempt == "partition_prio" and any(each.grace_s for each in self.partitions.values())
 
     @cached_property
     def is_bounded(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.scheduling.queues.slurm_limits import DeviceLimits, Limits
 from paceline.scheduling.queues.slurm_settings import Account, Qos
+from paceline.scheduling.queues.slurm_values import exempt_seconds, grace_seconds, preempt_mode, preempts_within, slurm_seconds
 
 Row = dict[str, str]
 _ROOT = "root"
@@ -41,7 +42,7 @@ _TIME_LIMITS = ("maxwall", "maxwalldurationperjob", "maxwallpj")
 """Fields by the column's name in lower case."""
 _NEUTRAL = ("", "-1", "0", "00:00:00", "NONE", "1", "1.000000", "0.000000", "cluster", "normal")
 """Values that change nothing in a column that is not a limit."""
-_OTHER = re.compile(r"(?:grp|max|min)\w+|gracetime|preemptexempttime|preemptmode|usagefactor|usagethres|limitfactor|defqos")
+_OTHER = re.compile(r"(?:grp|max|min)\w+|usagefactor|usagethres|limitfactor|defqos")
 """Columns of limits and rules that are not simulated."""
 _FLAGS: Mapping[str, tuple[str, bool]] = {
     "overpartqos": ("over_partition", True),
@@ -165,8 +166,16 @@ def qualities(every: Sequence[list[Row]], ignored: Ignored) -> dict[str, Qos]:
                 values[known[0]] = known[1]
             elif flag.strip().casefold() not in _HARMLESS_FLAGS:
                 ignored.add(f"Flags={flag.strip()}", f"QOS {name}")
-        preempts = tuple(name for name in row.get("Preempt", "").strip().split(",") if name)
-        found[name] = Qos(priority=float(row.get("Priority") or 0), preempts=preempts, **values)
+        mode, exempt = row.get("PreemptMode", "").strip(), row.get("PreemptExemptTime", "").strip()
+        found[name] = Qos(
+            priority=float(row.get("Priority") or 0),
+            preempts=tuple(name for name in row.get("Preempt", "").strip().split(",") if name),
+            preempts_within=preempts_within(mode),
+            grace_s=grace_seconds(row.get("GraceTime", "")),
+            preempt_mode=preempt_mode(mode),
+            exempt_s=exempt_seconds(exempt) if exempt else None,
+            **values,
+        )
     return found
 
 
@@ -219,27 +228,3 @@ def usage(every: Sequence[list[Row]]) -> dict[tuple[str, str], float]:
         for row in rows
         if row.get("RawUsage", "").strip().isdecimal() and row.get("User", "").strip()
     }
-
-
-_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
-_NEVER = ("UNLIMITED", "INFINITE", "NONE", "")
-
-
-def slurm_seconds(text: str) -> float:
-    """Parse a time of Slurm to seconds: ``minutes``, ``hours:minutes:seconds``, ``days-hours`` or longer. No bound: 0.
-
-    Raises:
-        UserError: another text.
-    """
-    if text.strip().upper() in _NEVER:
-        return 0.0
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        raise UserError(f"{text!r} is no time of Slurm", "write it as 7-00:00:00 or 90")
-    days, *rest = match.groups()
-    first, second, third = (int(part or 0) for part in rest)
-    if days is not None:
-        return int(days) * 86400.0 + first * 3600.0 + second * 60.0 + third
-    if rest[2] is not None:
-        return first * 3600.0 + second * 60.0 + third
-    return first * 60.0 + second

@@ -78,6 +78,7 @@ class ActiveJobs:
         self.ran: tuple[int, float, float] = 0, 0.0, 0.0
         self.shared = SharedDevices()
         self.leaving: dict[str, float] = {}
+        self._dismissed: dict[str, str] = {}  # reasons of jobs that are removed at the end of their grace
         self.conditioned = False
         self._limited = False
         self._report = False
@@ -166,7 +167,11 @@ class ActiveJobs:
     def force(self) -> None:
         """Stop jobs whose grace is over, and end jobs at their limit."""
         for name in [name for name, until_s in self.leaving.items() if until_s <= self.time_s + _LATE]:
-            self._stop(next(index for index, job in enumerate(self.jobs) if job.name == name))
+            index = next(index for index, job in enumerate(self.jobs) if job.name == name)
+            if reason := self._dismissed.get(name):
+                self.remove(index, reason)
+            else:
+                self._stop(index)
         if self._limited:
             late = limit_moments(self.columns, self.time_s) <= self.time_s + _LATE
             for index in np.flatnonzero(late)[::-1].tolist():
@@ -220,6 +225,13 @@ class ActiveJobs:
             run.refresh()
             self.columns[SPEED, index] = run.speed * (1 - self.columns[SLOWED, index])
 
+    def dismiss(self, index: int, reason: str) -> None:
+        """Remove a job at once, or at the end of its grace if it is leaving."""
+        if (name := self.jobs[index].name) in self.leaving:
+            self._dismissed[name] = reason
+        else:
+            self.remove(index, reason)
+
     def remove(self, index: int, reason: str) -> None:
         """Remove a job before its end."""
         outcome = self.outcomes[self.jobs[index].name]
@@ -244,6 +256,7 @@ class ActiveJobs:
         """Free the devices of a job and end its span."""
         name = self.jobs[index].name
         self.leaving.pop(name, None)
+        self._dismissed.pop(name, None)
         for node, count in self.placements[index]:
             self.free[node] += count if self.jobs[index].share == 1 else self.shared.leave(name, node)
         if self.placements[index]:
@@ -270,16 +283,15 @@ class ActiveJobs:
     def _move(self, decision: Decision, changed: Bools) -> None:
         placements = self._repacked(decision, changed) if decision.repack else {}
         for index in np.flatnonzero(changed & (self.columns[HELD] > 0)).tolist():
-            self._preempt(index)
+            self._preempt(index, decision.grace_s.get(index, self.jobs[index].grace_s))
         for index in np.flatnonzero(changed).tolist() if decision.order is None else decision.order:
             if changed[index] and decision.devices[index] and not self.placements[index]:
                 self._start(int(index), decision, placements.get(int(index)))
 
-    def _preempt(self, index: int) -> None:
+    def _preempt(self, index: int, grace_s: float) -> None:
         """Stop a job, or let it leave at the end of its grace."""
-        job = self.jobs[index]
-        if job.grace_s:
-            self.leaving.setdefault(job.name, self.time_s + job.grace_s)
+        if grace_s:
+            self.leaving.setdefault(self.jobs[index].name, self.time_s + grace_s)
         else:
             self._stop(index)
 

@@ -36,6 +36,7 @@ class JobOutcome:
         restarts: restarts and resizes.
         held_back: (time, reason) where the policy said why the job waits, when the reason up to its colon changed.
         removed: reason why a policy turned it away or stopped it for good; empty: it did not. ``removed_s``: when.
+        preempted: (time, job) when it was told to leave its devices to another job.
     """
 
     job: Job
@@ -45,6 +46,7 @@ class JobOutcome:
     held_back: list[tuple[float, str]] = field(default_factory=list)
     removed: str = ""
     removed_s: float | None = None
+    preempted: list[tuple[float, str]] = field(default_factory=list)
 
     @property
     def jct_s(self) -> float:

@@ -287,11 +287,13 @@ class _Simulation:
         if decision.note:
             self.notes.append((active.time_s, decision.note))
         self._check_idle()
+        for gone, other in decision.preempted.items():
+            self.outcomes[active.jobs[gone].name].preempted.append((active.time_s, active.jobs[other].name))
         active.carry_out(decision)
         if decision.removed:  # its promise included them
             self.holds_until_s = -math.inf
         for gone in sorted(decision.removed, reverse=True):
-            active.remove(gone, decision.removed[gone])
+            active.dismiss(gone, decision.removed[gone])
 
     def _note_waits(self, decision: Decision) -> None:
         """Keep the reasons of jobs that wait, where they are not those of the decision before."""

@@ -108,6 +108,7 @@ class WaitingQueue:
         if settings is not None and nodes.types:
             single = any(job.devices > 1 and (job.nodes == 1 or job.topology == "node") for job in (*running, *waiting))
             single = single or isinstance(settings, KueueSettings)  # whose pods are each on one node
+            single = single or (isinstance(settings, SlurmSettings) and settings.preempt != "none")  # stops jobs by node
             cluster = PolicyCluster.of(nodes, settings, single)
         held = [*evicted, *set_apart(waiting, running, rules, settings if isinstance(settings, SlurmSettings) else None)]
         apart = {job.name for job in held}

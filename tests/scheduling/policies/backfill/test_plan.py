@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.scheduling.policies.backfill.plan import BackfillPlan, by_priority
+from paceline.scheduling.policies.backfill.preemption import Preemption, fewest
 from paceline.scheduling.state import Leaving
 from scheduling_toys import rigid, state
 
@@ -19,7 +20,7 @@ def test_devices_in_their_grace_come_free_at_its_end_and_no_other_job_is_preempt
     leaving = Leaving(((1, 4),), 0, 60.0)
     given = state(jobs, devices=np.array([4, 0]), type_index=np.array([0, -1]), leaving=(leaving,), restart_s=np.array(0.0))
     plan = BackfillPlan(given)
-    assert not plan.start(1) and not plan.preempt(1, lambda other: True)
+    assert not plan.start(1) and not Preemption(plan, fewest).make_room(1, [0])
     assert plan.reserve(1) and plan.starts_s == {1: 60.0}
 
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
+from paceline.scheduling.conditions import is_protected
 from paceline.scheduling.policies.backfill.plan import BackfillPlan, by_priority
+from paceline.scheduling.policies.backfill.preemption import Preemption, fewest
 from paceline.scheduling.state import Decision, State
 
 
@@ -20,22 +24,27 @@ def easy(state: State, preempting: bool = False) -> Decision:
         preempting: let a job take devices from running jobs of lower priority.
     """
     plan, order = BackfillPlan(state), by_priority(state).tolist()
+    preemption = Preemption(plan, fewest)
+    running = _least_first(state) if preempting else []
     reserved: set[int] = set()
     for index in order:
         if plan.start(index):
             continue
-        if preempting and _preempt(plan, index) and plan.start(index):
+        lower = [other for other in running if state.jobs[other].priority < state.jobs[index].priority]
+        if preempting and preemption.make_room(index, lower) and plan.start(index):
             continue
         if len(reserved | plan.closed) < len(state.fleet.groups) and (group := plan.earliest(index)[2]) not in reserved:
             reserved.add(group)
             plan.reserve(index)
     decision = plan.decision(order)
-    return replace(decision, holds_until_s=-math.inf) if preempting else decision
+    return replace(decision, holds_until_s=-math.inf, preempted=preemption.victims) if preempting else decision
 
 
-def _preempt(plan: BackfillPlan, index: int) -> bool:
-    priority = plan.state.jobs[index].priority
-    return plan.preempt(index, lambda other: plan.state.jobs[other].priority < priority, rank=priority)
+def _least_first(state: State) -> list[int]:
+    """Return the running jobs that may be preempted: the least and then the latest started first."""
+    held = np.flatnonzero(state.devices).tolist()
+    legal = [other for other in held if not is_protected(state.jobs[other], float(state.held_s[other]))]
+    return sorted(legal, key=lambda other: (state.jobs[other].priority, state.held_s[other]))
 
 
 def priority(state: State) -> Decision:

@@ -53,16 +53,24 @@ class NodePlan:
         """Return the most free devices of a node of a type now."""
         return int(self.free[self.state.fleet.nodes_of(group)].max())
 
-    def place(self, group: int, devices: int, seconds: float, domain: Domain, pod: int = 0) -> Placement:
+    def place(
+        self, group: int, devices: int, seconds: float, domain: Domain, pod: int = 0, freed: Iterable[Placement] = ()
+    ) -> Placement:
         """Place devices from now on, where they are not kept for others. The placement is empty if there is no room.
 
         Args:
             pod: devices that must be on one node; 0: any number may.
+            freed: devices that count as free although jobs hold them.
         """
         free, now_s, fleet = self.free.copy(), self.state.time_s, self.state.fleet
+        freed = tuple(freed)
+        for placement in freed:
+            for node, count in placement:
+                free[node] += count
         for kept in self.kept:
             if now_s + seconds > kept.start_s + ROUNDING_S:
-                _limit(free[kept.nodes], max(kept.available.least(now_s, seconds), 0))
+                more = sum(devices_on(placement, kept.nodes) for placement in freed)
+                _limit(free[kept.nodes], max(kept.available.least(now_s, seconds) + more, 0))
         nodes = fleet.nodes_of(group)
         place = placed("fewest_nodes", free[nodes], devices, fleet.groups[group].leaf_nodes, domain, pod)
         return tuple((node + nodes.start, count) for node, count in place)

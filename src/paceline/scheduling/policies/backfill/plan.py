@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from paceline.array_types import Ints
-from paceline.scheduling.conditions import is_protected
 from paceline.scheduling.placement import Placement
 from paceline.scheduling.policies.backfill.availability import Availability
 from paceline.scheduling.policies.backfill.expected_length import Lengths, expected_ends, expected_seconds
-from paceline.scheduling.policies.backfill.node_plan import MOST_KEPT, NodePlan, devices_on
+from paceline.scheduling.policies.backfill.node_plan import MOST_KEPT, NodePlan
 from paceline.scheduling.state import Decision, State
 
 PASSES = "it delays no job with a reservation"
@@ -20,15 +19,20 @@ PASSES = "it delays no job with a reservation"
 
 
 class BackfillPlan:
-    """Plan of one decision. Running jobs keep their devices unless ``preempt`` takes them.
+    """Plan of one decision. Running jobs keep their devices unless they are taken.
+
+    Args:
+        by_node: plan with single nodes even if no job requires one.
 
     Attributes:
-        devices, types: as in ``Decision``.
+        devices, types: as in ``Decision``. ``ends_s``: expected end of each running job.
+        gone: devices that preempted jobs still hold, with the end of their grace.
+        nodes: devices of each node over time; None: single nodes do not matter.
         waits: True once a job has a reservation. ``reasons``: reasons of jobs that start after that.
         starts_s: expected start of each job that starts now or has a reservation, by its index.
     """
 
-    def __init__(self, state: State, lengths: Lengths = "predicted") -> None:
+    def __init__(self, state: State, lengths: Lengths = "predicted", by_node: bool = False) -> None:
         self.state, self.lengths = state, lengths
         self.devices, self.types = state.devices.copy(), state.type_index.copy()
         self.starts_s: dict[int, float] = {}
@@ -36,16 +40,13 @@ class BackfillPlan:
         self.closed: set[int] = set()
         self.waits, self.reasons = False, dict[int, str]()
         self._seconds: dict[tuple[int, int], float | None] = {}
-        self._ends_s = expected_ends(state, lengths)
-        self._gone: list[tuple[Placement, float]] = [(leaving.placement, leaving.until_s) for leaving in state.leaving]
-        self._nodes: NodePlan | None = None
-        if len(state.free) and any(job.topology or job.pod_devices > 1 for job in state.jobs):
+        self.ends_s = expected_ends(state, lengths)
+        self.gone: list[tuple[Placement, float]] = [(leaving.placement, leaving.until_s) for leaving in state.leaving]
+        self.nodes: NodePlan | None = None
+        if len(state.free) and (by_node or any(job.topology or job.pod_devices > 1 for job in state.jobs)):
             held = np.flatnonzero(state.devices).tolist()
-            running = [(state.placements[index], float(self._ends_s[index])) for index in held]
-            self._nodes = NodePlan(state, [*running, *self._gone])
-        self._victims: list[int] | None = None
-        self._below: dict[Hashable, list[int]] = {}
-        self._in_vain: list[tuple[int, int, tuple[tuple[str, ...], str]]] = []
+            running = [(state.placements[index], float(self.ends_s[index])) for index in held]
+            self.nodes = NodePlan(state, [*running, *self.gone])
         self.available = [self._availability(group) for group in range(len(state.fleet.groups))]
 
     def _availability(self, group: int) -> Availability:
@@ -53,7 +54,7 @@ class BackfillPlan:
         there = np.flatnonzero(state.type_index == group)
         leaving = [leaving for leaving in state.leaving if leaving.type_index == group]
         counts = np.array([*state.devices[there].tolist(), *(each.devices for each in leaving)], np.int64)
-        ends_s = np.array([*self._ends_s[there].tolist(), *(each.until_s for each in leaving)])
+        ends_s = np.array([*self.ends_s[there].tolist(), *(each.until_s for each in leaving)])
         return Availability(state.time_s, int(state.capacity[group]) - int(counts.sum()), ends_s, counts)
 
     def seconds(self, index: int, group: int) -> float | None:
@@ -76,17 +77,17 @@ class BackfillPlan:
         for seconds, group in self.options(index, groups):
             if group in self.closed or self.available[group].least(now_s, seconds) < asked:
                 continue
-            if self._nodes is not None:
+            if self.nodes is not None:
                 job = self.state.jobs[index]
-                place = self._nodes.place(group, asked, seconds, job.topology, job.pod_devices)
+                place = self.nodes.place(group, asked, seconds, job.topology, job.pod_devices)
                 if not place:
                     continue
-                self._nodes.hold(place, now_s + seconds)
+                self.nodes.hold(place, now_s + seconds)
                 self.placements[index] = place
             if self.waits:
                 self.reasons[index] = PASSES
             self.devices[index], self.types[index] = asked, group
-            self._ends_s[index] = now_s + seconds
+            self.ends_s[index] = now_s + seconds
             self.starts_s[index] = now_s
             self.available[group].reserve(asked, now_s, seconds)
             return True
@@ -124,8 +125,8 @@ class BackfillPlan:
         if start_s == math.inf:
             self.close(index, groups)
             return False
-        if self._nodes is not None and nodes is not None:
-            self._nodes.keep(nodes, asked, start_s, seconds)
+        if self.nodes is not None and nodes is not None:
+            self.nodes.keep(nodes, asked, start_s, seconds)
         self.available[group].reserve(asked, start_s, seconds)
         self.starts_s[index] = start_s
         return True
@@ -143,7 +144,7 @@ class BackfillPlan:
             seconds = self.seconds(index, group)
             if seconds is None or self.available[group].least(now_s, seconds) < asked:
                 continue
-            if self._nodes is None or job.topology != "node" or self._nodes.most_free(group) >= asked:
+            if self.nodes is None or job.topology != "node" or self.nodes.most_free(group) >= asked:
                 return True
         return False
 
@@ -153,95 +154,16 @@ class BackfillPlan:
 
     def _earliest_on(self, index: int, asked: int, seconds: float, group: int) -> tuple[float, slice | None]:
         counted_s, topology = self.available[group].earliest(asked, seconds), self.state.jobs[index].topology
-        if self._nodes is None or not topology or len(self._nodes.kept) >= MOST_KEPT:
+        if self.nodes is None or not topology or len(self.nodes.kept) >= MOST_KEPT:
             return counted_s, None
-        start_s, nodes = self._nodes.earliest(group, asked, seconds, topology, counted_s)
+        start_s, nodes = self.nodes.earliest(group, asked, seconds, topology, counted_s)
         if counted_s < start_s < math.inf:
             start_s = self.available[group].earliest(asked, seconds, start_s)
         return start_s, nodes
 
-    def preempt(
-        self, index: int, lower: Callable[[int], bool], groups: Iterable[int] | None = None, rank: Hashable = None
-    ) -> bool:
-        """Take devices from running jobs for a waiting one. Return whether enough of them can be taken.
-
-        The least and then the latest started jobs lose their devices, none in vain. If they have a grace, the job gets a
-        reservation at its end.
-
-        Args:
-            lower: function that returns whether a running job may be preempted for it.
-            rank: value that is equal for jobs with the same ``lower``; None: each job has its own.
-        """
-        state, asked, job = self.state, int(self.state.requested[index]), self.state.jobs[index]
-        if self._victims is None:
-            held = np.flatnonzero(state.devices).tolist()
-            legal = [other for other in held if not is_protected(state.jobs[other], float(state.held_s[other]))]
-            self._victims = sorted(legal, key=lambda other: (state.jobs[other].priority, state.held_s[other]))
-        if rank is None or rank not in self._below:
-            self._below[rank] = [other for other in self._victims if self.devices[other] and lower(other)]
-        below = self._below[rank]
-        which, count = (job.device_types, job.topology), len(below)
-        if any(count <= most and asked >= least and which == what for most, least, what in self._in_vain):
-            return False
-        for seconds, group in self.options(index, groups):
-            victims = [other for other in below if self.types[other] == group]
-            if group in self.closed or not victims:
-                continue
-            domains: Sequence[slice | None] = [None]
-            if self._nodes is not None and job.topology:
-                domains = self._nodes.domains(group, asked, job.topology)
-            for nodes in domains:
-                chosen = self._enough(victims, asked, group, seconds, nodes)
-                if chosen:
-                    for other in chosen:
-                        self.take(other)
-                    self._in_vain.clear()
-                    return True
-        self._in_vain.append((count, asked, which))
-        return False
-
-    def _enough(self, victims: Sequence[int], asked: int, group: int, seconds: float, nodes: slice | None) -> list[int] | None:
-        """Return the fewest victims whose devices suffice, in their order; None if all do not suffice."""
-        there = {other: self._devices_on(other, nodes) for other in victims}
-        victims = [other for other in victims if there[other]]
-        now_s = self.state.time_s
-        start_s = max((until_s for _, until_s in self._gone), default=now_s)
-        start_s = max([start_s, *(now_s + self.state.jobs[other].grace_s for other in victims)])
-
-        def suffices(chosen: Sequence[int]) -> bool:
-            available = self._available(group, nodes)
-            for other in chosen:
-                self._give_back(available, other, there[other])
-            return available.least(start_s, seconds) >= asked
-
-        spare = self._available(group, nodes).least(start_s, seconds)
-        if spare >= asked or spare + sum(there[other] for other in victims) < asked:
-            return None
-        low, high = 1, 1
-        while not suffices(victims[:high]):
-            if high >= len(victims):
-                return None
-            low, high = high + 1, min(2 * high, len(victims))
-        while low < high:
-            half = (low + high) // 2
-            low, high = (low, half) if suffices(victims[:half]) else (half + 1, high)
-        chosen = list(victims[:low])
-        for other in chosen[-2::-1]:
-            fewer = [each for each in chosen if each != other]
-            chosen = fewer if suffices(fewer) else chosen
-        return chosen
-
-    def _available(self, group: int, nodes: slice | None) -> Availability:
-        """Return a copy of the free devices of a type, or of some nodes, over time."""
-        plan = self._nodes
-        return self.available[group].copy() if plan is None or nodes is None else plan.within(nodes)
-
-    def _devices_on(self, index: int, nodes: slice | None) -> int:
-        return int(self.devices[index]) if nodes is None else devices_on(self.state.placements[index], nodes)
-
-    def _give_back(self, available: Availability, other: int, count: int) -> float:
+    def give_back(self, available: Availability, other: int, count: int) -> float:
         """Add the devices of a running job from the end of its grace to its expected end, and return the first time."""
-        end_s = float(self._ends_s[other])
+        end_s = float(self.ends_s[other])
         until_s = min(self.state.time_s + self.state.jobs[other].grace_s, end_s)
         if until_s < end_s and count:
             available.reserve(-count, until_s, end_s - until_s)
@@ -249,16 +171,15 @@ class BackfillPlan:
 
     def take(self, other: int) -> None:
         """Take the devices of a running job, at the end of its grace."""
-        end_s = float(self._ends_s[other])
-        until_s = self._give_back(self.available[int(self.types[other])], other, int(self.devices[other]))
+        end_s = float(self.ends_s[other])
+        until_s = self.give_back(self.available[int(self.types[other])], other, int(self.devices[other]))
         placement = self.state.placements[other] if self.state.placements else ()
-        self._below.clear()
         self.devices[other], self.types[other] = 0, -1
-        self._ends_s[other] = math.inf
+        self.ends_s[other] = math.inf
         if until_s > self.state.time_s:
-            self._gone.append((placement, until_s))
-        if self._nodes is not None:
-            self._nodes.give_back(placement, until_s, end_s)
+            self.gone.append((placement, until_s))
+        if self.nodes is not None:
+            self.nodes.give_back(placement, until_s, end_s)
 
     def decision(self, order: Sequence[int]) -> Decision:
         """Return the decision. ``order``: waiting jobs in the order of service."""
@@ -274,7 +195,7 @@ class BackfillPlan:
 
     def steady_until_s(self) -> float:
         """Return the time until which the plan is the same without an event: the first expected end."""
-        return float(self._ends_s[self.devices > 0].min(initial=math.inf))
+        return float(self.ends_s[self.devices > 0].min(initial=math.inf))
 
 
 def by_priority(state: State) -> Ints:

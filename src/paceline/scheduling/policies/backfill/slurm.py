@@ -18,6 +18,7 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.backfill.expected_length import Lengths
 from paceline.scheduling.policies.backfill.plan import BackfillPlan
 from paceline.scheduling.policies.backfill.slurm_bounds import BoundsInUse
+from paceline.scheduling.policies.backfill.slurm_preemption import Requeued, SlurmPreemption, grace_s, preempt_mode
 from paceline.scheduling.queues.fair_share import DecayedUsage, User, fair_share_factors
 from paceline.scheduling.queues.slurm_settings import JobKind, SlurmSettings
 from paceline.scheduling.state import Decision, State
@@ -25,6 +26,11 @@ from paceline.scheduling.traces.type_names import types_meant
 
 DEFAULT = SlurmSettings(weight_age=1000.0, weight_fairshare=10_000.0)
 """Settings where none are given: fair share first, then age."""
+PREEMPTED = "its devices went to a job that may preempt it"
+"""Reason of the wait of a preempted job."""
+REQUEUED = "it was preempted, and is requeued with a delay"
+IN_GRACE = "it waits for the end of the grace of jobs that are preempted for it"
+"""Reasons of the wait of a requeued job, and of a job that preempts others."""
 
 
 def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "stated", explains: bool = True) -> Decision:
@@ -39,25 +45,31 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
     kinds = _kinds(state, settings)
     usage = DecayedUsage(settings.half_life_s, settings.usage, state.memory)
     usage.pass_to(state.time_s)
+    preempting, requeued = settings.preempt != "none", Requeued(state)
+    state, delayed = requeued.applied(state), requeued.delayed(state)
     waiting = np.flatnonzero(state.devices == 0).tolist()
-    plan = BackfillPlan(_with_limits(state, settings, kinds), lengths)
+    plan = BackfillPlan(_with_rules(state, settings, kinds), lengths, preempting and len(state.free) > len(state.fleet.groups))
     bounds = BoundsInUse(plan.state, settings, kinds)
     later = _LaterStarts(plan, bounds, _legal_groups(state, settings), waiting)
-    quick = not explains and settings.preempt == "none"
+    quick = not explains and not preempting
     if quick and not later.candidates:
         memory = _with_holders(usage, state, kinds, state.devices)
         return replace(plan.decision(waiting), memory=memory, holds_until_s=-math.inf if waiting else math.inf)
     factors = fair_share_factors(settings, usage.usage, {kind.user for kind in kinds}) if settings.multifactor else {}
     priority = priority_of(state, settings, factors, kinds).tolist()
+    preemption = SlurmPreemption(plan, settings, kinds, priority) if preempting else None
     tiers = [kind.partition.tier for kind in kinds]
-    order = sorted(waiting, key=lambda index: (-tiers[index], -priority[index], index))
+    came_s = state.arrival_s.tolist()
+    order = sorted(waiting, key=lambda index: (-tiers[index], -priority[index], came_s[index], index))
     later.place_in(order)
-    removed: dict[int, str] = {}
     shows_tier = settings.preempt == "partition_prio" or len(set(tiers)) > 1
     tested = 0
     for place, index in enumerate(order):
         if tested >= settings.max_tested or (quick and not later.any_after(place - 1)):
             break
+        if index in delayed:
+            plan.reasons[index] = REQUEUED
+            continue
         groups, bound = later.legal(index)
         if bound:
             plan.reasons[index] = bound
@@ -65,32 +77,61 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
         if plan.may_start(index, groups) and plan.start(index, groups):
             bounds.add(index, int(plan.types[index]))
             continue
-        preempted = settings.preempt != "none" and _preempts(plan, settings, kinds, index, groups, removed)
-        if preempted and plan.start(index, groups):
+        preempts = preemption is not None and preemption.preempts(index, groups)
+        if preempts and plan.start(index, groups):
             bounds.add(index, int(plan.types[index]))
             continue
         tested += 1
-        if explains:
+        if preempts:
+            plan.reasons[index] = IN_GRACE
+        elif explains:
             where = f", tier {tiers[index]}" if shows_tier else ""
             share = f", fair share {factors.get(kinds[index].user, 1.0):.3g} of 1" if factors else ""
-            first = "it is first in priority, and waits for devices"
-            ahead = "jobs before it in priority keep devices" if plan.waits else first
-            plan.reasons[index] = f"{ahead}: its priority was {priority[index]:,.0f}{share}{where}"
-        if plan.waits and settings.preempt == "none" and not later.any_after(place):
+            plan.reasons[index] = _behind(plan) + f": its priority was {priority[index]:,.0f}{share}{where}"
+        if plan.waits and not preempting and not later.any_after(place):
             continue  # devices that are kept for it would change nothing now
-        if not settings.backfill:
-            plan.close(index, groups)
-            continue
-        if not kinds[index].quality.reserves:
-            plan.waits = True
-            continue
-        found = plan.find_start(index, groups)
-        if found[0] <= state.time_s + settings.window_s or found[0] == math.inf:
-            plan.reserve(index, groups, found)
+        _keep_devices(plan, settings, index, groups, kinds[index].quality.reserves)
     decision = plan.decision(order)
     memory = _with_holders(usage, state, kinds, decision.devices)
     holds_until_s = math.inf if not (decision.devices == 0).any() else -math.inf
-    return replace(decision, memory=memory, holds_until_s=holds_until_s, removed=removed)
+    decision = replace(decision, memory=memory, holds_until_s=holds_until_s, wake_s=min([decision.wake_s, *delayed.values()]))
+    return decision if preemption is None else _with_victims(decision, preemption, requeued, settings, kinds)
+
+
+def _behind(plan: BackfillPlan) -> str:
+    """Return what a job waits for."""
+    return "jobs before it in priority keep devices" if plan.waits else "it is first in priority, and waits for devices"
+
+
+def _keep_devices(plan: BackfillPlan, settings: SlurmSettings, index: int, groups: Sequence[int], reserves: bool) -> None:
+    """Keep devices for a job that waits, as far as the backfill does."""
+    if not settings.backfill:
+        plan.close(index, groups)
+    elif not reserves:
+        plan.waits = True
+    else:
+        found = plan.find_start(index, groups)
+        if found[0] <= plan.state.time_s + settings.window_s or found[0] == math.inf:
+            plan.reserve(index, groups, found)
+
+
+def _with_victims(
+    decision: Decision, preemption: SlurmPreemption, requeued: Requeued, settings: SlurmSettings, kinds: Sequence[JobKind]
+) -> Decision:
+    """Return the decision with the jobs that are preempted: their grace, and what becomes of them."""
+    jobs, victims, now_s = preemption.plan.state.jobs, preemption.victims, preemption.plan.state.time_s
+    cancelled = [other for other in victims if preempt_mode(kinds[other], settings) == "cancel"]
+    for other in set(victims) - set(cancelled):
+        requeued.add(jobs[other].name, now_s + jobs[other].grace_s)
+    return replace(
+        decision,
+        memory={**decision.memory, "requeued": requeued.to_json()},
+        removed={other: f"it was preempted for {jobs[victims[other]].name} and cancelled" for other in cancelled},
+        preempted=victims,
+        grace_s={other: jobs[other].grace_s for other in victims},
+        reasons={**decision.reasons, **dict.fromkeys(victims, PREEMPTED)},
+        wake_s=min(decision.wake_s, preemption.wake_s),
+    )
 
 
 def _with_holders(usage: DecayedUsage, state: State, kinds: Sequence[JobKind], devices: Ints) -> dict[str, object]:
@@ -187,15 +228,20 @@ class _LaterStarts:
         return False
 
 
-def _with_limits(state: State, settings: SlurmSettings, kinds: Sequence[JobKind]) -> State:
-    """Return the state with time limits for jobs that state none: the default of the partition, or the longest legal one."""
+def _with_rules(state: State, settings: SlurmSettings, kinds: Sequence[JobKind]) -> State:
+    """Return the state with the grace of each job, and time limits for jobs that state none.
+
+    The limit is the default of the partition, or the longest legal one.
+    """
     legal = any(each.default_limit_s or each.max_limit_s for each in settings.partitions.values())
-    if (not legal and not settings.is_bounded) or all(job.limit_s for job in state.jobs):
+    limits = (legal or settings.is_bounded) and not all(job.limit_s for job in state.jobs)
+    if not limits and not settings.has_grace:
         return state
-    jobs = [
-        replace(job, limit_s=limit_s) if (limit_s := _limit_s(kind, job)) else job
-        for job, kind in zip(state.jobs, kinds, strict=True)
-    ]
+    jobs = []
+    for job, kind in zip(state.jobs, kinds, strict=True):
+        limit_s, grace = _limit_s(kind, job) if limits else 0.0, grace_s(kind, settings)
+        changed = limit_s or grace > job.grace_s
+        jobs.append(replace(job, limit_s=limit_s or job.limit_s, grace_s=max(grace, job.grace_s)) if changed else job)
     return replace(state, jobs=jobs)
 
 
@@ -205,30 +251,3 @@ def _limit_s(kind: JobKind, job: Job) -> float:
         return 0.0
     most = (kind.partition.default_limit_s, kind.bounds.most_s)
     return min((limit_s for limit_s in most if limit_s), default=0.0)
-
-
-def _preempts(
-    plan: BackfillPlan,
-    settings: SlurmSettings,
-    kinds: Sequence[JobKind],
-    index: int,
-    groups: Sequence[int],
-    removed: dict[int, str],
-) -> bool:
-    """Preempt jobs of a lower tier or of qualities of service that this job's may preempt."""
-    state, job = plan.state, plan.state.jobs[index]
-
-    def lower(other: int) -> bool:
-        if float(state.held_s[other]) < settings.exempt_s:
-            return False
-        if settings.preempt == "qos":
-            return (state.jobs[other].qos or "normal") in kinds[index].quality.preempts
-        return kinds[other].partition.tier < kinds[index].partition.tier
-
-    before = plan.devices.copy()
-    if not plan.preempt(index, lower, groups):
-        return False
-    if settings.preempt_mode == "cancel":
-        for other in np.flatnonzero((before > 0) & (plan.devices == 0)).tolist():
-            removed[other] = f"it was preempted for {job.name} and cancelled"
-    return True

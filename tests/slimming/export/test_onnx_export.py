@@ -16,6 +16,7 @@ from paceline.slimming.export.onnx_export import difference, to_onnx
 from paceline.slimming.structures.shrink import shrunk
 from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Recurrent, Residual, Transformer, images, tokens, unlike
+from tiny_decoders import decoder
 
 
 @pytest.mark.long
@@ -62,3 +63,22 @@ def test_the_module_trains_on_as_before(tmp_path: Path) -> None:
     model = Residual().train()
     to_onnx(model, images(), tmp_path / "net.onnx")
     assert model.training
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["Mixtral", "T5"])
+def test_experts_and_attention_that_onnx_lacks_are_exported_in_another_form(name: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install transformers")
+    ids = torch.arange(2, 11)[None]
+    if name == "T5":
+        sizes = {"vocab_size": 256, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 4}
+        torch.manual_seed(0)
+        config = transformers.T5Config(**sizes, decoder_start_token_id=0, use_cache=False)
+        model = transformers.T5ForConditionalGeneration(config)
+        inputs: tuple[Tensor | None, ...] = (ids, None, ids)
+    else:
+        model, inputs = decoder(name, use_cache=False), (ids,)
+    before = model.config._attn_implementation, model.config._experts_implementation
+    file = to_onnx(model, inputs, tmp_path / "model.onnx")  # which compares the outputs
+    assert difference(model, inputs, file) < 1e-4
+    assert (model.config._attn_implementation, model.config._experts_implementation) == before

@@ -6,6 +6,8 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 from paceline.slimming.latency import onnx_nodes, width_tables
 from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode
@@ -74,6 +76,33 @@ def test_groups_that_go_take_both_widths(timed: list[OnnxNode]) -> None:
     table = measured_table(part, Ranges(0, 0), 8)
     assert table.times.shape[0] == 1
     assert all(node.window is not None and node.window.groups == node.inputs[1] == node.leaving for node in timed)
+
+
+@pytest.mark.parametrize(("groups", "of_group", "least"), [(32, 32, 32), (32, 4, 4), (3, 5, 5), (3, 12, 36), (96, 1, 1)])
+def test_whole_groups_are_timed(groups: int, of_group: int, least: int, timed: list[OnnxNode]) -> None:
+    window = ConvolutionWindow((3, 3), (1, 1), (1, 1), (1, 1), groups)
+    width = groups * of_group
+    table = measured_table(Part("c.weight", OnnxNode("conv", (1, width, 8, 8), width, window)), Ranges(least, least), 8)
+    assert table.leaving.max() == width and all(leaving % of_group == 0 for leaving in table.leaving)
+    for node in timed:  # as the runtime requires
+        assert node.window is not None and node.inputs[1] % node.window.groups == 0 == node.leaving % node.window.groups
+
+
+def test_a_weight_made_of_a_parameter_is_no_table() -> None:
+    class Squeezed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.into, self.mixes, self.out = nn.Linear(6, 8), nn.Conv1d(8, 8, 3, padding=1, groups=8), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            weight = self.mixes.weight.squeeze(1).unsqueeze(1)  # as Mamba gives it to its kernel
+            mixed = nn.functional.conv1d(self.into(x).mT, weight, self.mixes.bias, padding=1, groups=8)
+            result: Tensor = self.out(mixed.mT)
+            return result
+
+    found = structures_of(Squeezed(), (torch.randn(1, 5, 6),))
+    assert [part.name for part in parts_of(found)] == ["into", "out"]
+    assert "conv1d" in {step.kind for step in found.steps}
 
 
 def test_a_layer_of_low_rank_keeps_what_enters_and_leaves() -> None:

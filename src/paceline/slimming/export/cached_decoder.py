@@ -7,8 +7,7 @@ of tokens and of past tokens are free, 0 past tokens included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError
-from paceline.slimming.export.exporting import checked_export, refused
+from paceline.slimming.export.exporting import checked_export, experts_by_token, refused
 from paceline.slimming.export.onnx_export import open_session
 from paceline.slimming.structures.shrink import module_bytes
 
@@ -92,7 +91,7 @@ def decoder_to_onnx(model: nn.Module, path: str | Path) -> Path:
 
     def write(draft: Path) -> None:
         try:
-            with _experts_by_token(model):
+            with experts_by_token(model):
                 program = _program(decoder)
         except (torch.onnx.OnnxExporterError, torch._dynamo.exc.UserError) as error:
             raise refused(model, "ONNX with a cache", error) from error
@@ -107,20 +106,6 @@ def decoder_to_onnx(model: nn.Module, path: str | Path) -> Path:
     except UserError:
         data.unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def _experts_by_token(model: Any) -> Iterator[None]:
-    """Let experts be gathered for each token: grouped products, Hugging Face's default, have no form in ONNX."""
-    if not getattr(model, "_can_set_experts_implementation", lambda: False)():
-        yield
-        return
-    before = model.get_experts_implementation()
-    model.set_experts_implementation("batched_mm")
-    try:
-        yield
-    finally:
-        model.set_experts_implementation(before)
 
 
 def _program(decoder: CachedDecoder) -> Any:

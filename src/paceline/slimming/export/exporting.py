@@ -67,6 +67,38 @@ def checked_export(
     return file
 
 
+@contextlib.contextmanager
+def experts_by_token(model: Any) -> Iterator[None]:
+    """Let experts be gathered for each token: grouped products, Hugging Face's default, have no form in ONNX."""
+    if not getattr(model, "_can_set_experts_implementation", lambda: False)():
+        yield
+        return
+    before = model.get_experts_implementation()
+    model.set_experts_implementation("batched_mm")
+    try:
+        yield
+    finally:
+        model.set_experts_implementation(before)
+
+
+@contextlib.contextmanager
+def plain_attention(model: Any) -> Iterator[None]:
+    """Let attention be matrix products and a softmax.
+
+    PyTorch's own leaves its result in another order of memory than the operations of which ONNX makes it, and a view of that
+    cannot be converted (T5).
+    """
+    if not hasattr(model, "set_attn_implementation"):
+        yield
+        return
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
 def refused(model: nn.Module, form: str, error: Exception) -> UserError:
     """Return the error for a module that an exporter refuses."""
     failure = ExportFailure.of(error, model)

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.onnx._internal.exporter._errors import ConversionError
 
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.slimming.export import exporting, sparse_onnx
-from paceline.slimming.export.exporting import checked_export, refused
+from paceline.slimming.export.exporting import checked_export, experts_by_token, plain_attention, refused
 from paceline.slimming.structures.shrink import tensors_in
 
 
@@ -31,11 +32,15 @@ def to_onnx(model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path
 
     def write(draft: Path) -> None:
         table = sparse_onnx.translations() if sparse_onnx.has_sparse(model) else None
+        settings: Any = {"verbose": False, "external_data": False, "custom_translation_table": table}
         try:
-            torch.onnx.export(
-                model, inputs, str(draft), dynamo=True, verbose=False, external_data=False, custom_translation_table=table
-            )
-        except torch.onnx.OnnxExporterError as error:
+            with experts_by_token(model):
+                try:
+                    torch.onnx.export(model, inputs, str(draft), dynamo=True, **settings)
+                except ConversionError:
+                    with plain_attention(model):
+                        torch.onnx.export(model, inputs, str(draft), dynamo=True, **settings)
+        except (torch.onnx.OnnxExporterError, torch._dynamo.exc.UserError) as error:
             raise refused(model, "ONNX", error) from error
         if table:
             sparse_onnx.compress(draft)

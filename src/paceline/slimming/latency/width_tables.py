@@ -248,11 +248,13 @@ def _measured_widths(part: Part, least: Ranges, round_to: int, threads: int) -> 
     if node.kind == "conv_transpose":  # it gathers pixels one by one: a part of a vector costs less
         step = ALIGNED
     points = FEW if part.weight_bytes(part.entering, node.leaving) > LARGE else (ENTERING, LEAVING)
-    leaving = _grid(least.leaving, node.leaving, step, points[1])
     if node.window is not None and node.window.groups > 1:
+        of_group = node.leaving // node.window.groups
+        leaving = of_group * _grid(-(-least.leaving // of_group), node.window.groups, -(-step // of_group), points[1])
         each = [(int(n) * part.entering // node.leaving, int(n)) for n in leaving]
         times = np.array([[seconds(part.at(*widths), threads) for widths in each]])
         return WidthTable(np.array([part.entering]), leaving, times)
+    leaving = _grid(least.leaving, node.leaving, step, points[1])
     entering = _grid(least.entering, part.entering, step, points[0])
     if _in_blocks(part) and least.entering < step <= part.entering:  # less than a block uses another algorithm
         entering = np.unique([max(step // 4, 1), step // 2, *entering])

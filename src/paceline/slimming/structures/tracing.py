@@ -328,6 +328,8 @@ def _operation(node: fx.Node, names: Mapping[str, str]) -> WeightedOperation | N
     entering = _shape(args[0])
     if kind in PRODUCTS and not _is_matrix(args[1], names):
         return None
+    if kind not in RECURRENT and str(args[1]) not in names:  # made of parameters, as by a reshape
+        return None
     settings = tuple(arg for arg in node.args[1:] if not _has_nodes(arg))
     grouped_transposed = kind == "conv_transpose2d" and node.args[6:7] not in ((), (1,))
     if not weights or entering is None or grouped_transposed:  # which stays whole

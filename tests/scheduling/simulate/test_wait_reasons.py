@@ -107,3 +107,10 @@ def test_an_unknown_job_is_named() -> None:
 def test_json() -> None:
     data = why(simulated(), "c").to_json()
     assert data["job"]["name"] == "c" and [s["devices"] for s in data["stretches"]] == [0, 2] and data["policy"] == "fifo"
+
+
+def test_a_job_that_was_preempted_and_the_one_that_took_its_devices() -> None:
+    answer = simulated(job("low", 0, 4, 50), replace(job("high", 10, 4, 20), priority=5), policy="priority")
+    assert "low was preempted for it." in why(answer, "high").stretches[0].why
+    waited = why(answer, "low").stretches[1]
+    assert (waited.start_s, waited.end_s) == (10, 30) and "It was preempted for high." in waited.why

@@ -12,12 +12,13 @@ from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSetting
 from paceline.scheduling.queues.slurm_config import parse_slurm
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
 from paceline.scheduling.queues.unknown_names import ignored_limits
-from paceline.scheduling.starts.admission import in_cluster_queues, with_named_queues
+from paceline.scheduling.starts.admission import in_cluster_queues, never_fits, with_named_queues
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.new_job import parse_new
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog
+from paceline.scheduling.traces.snapshot import parse_queue
 from queues import NOW, nodes, runs, waits
 
 
@@ -113,3 +114,26 @@ def test_a_queue_that_drains_evicts_its_running_jobs(policy: str, start_s: float
     assert {job.job.name: job.start() for job in Forecaster(queue, options).forecast().jobs} == {"ns/w": start_s}
     evicts = f"{'LocalQueue ns/la' if local else 'ClusterQueue a'} is stopped, and evicts its running jobs (HoldAndDrain)"
     assert [job.reason for job in queue.held] == ([evicts] if policy == "HoldAndDrain" else [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "form", "why"),
+    [
+        ("gres/gpu:a100:16", "squeue", "it asks for 16 devices on one node, and the nodes that it may use have 8 at most"),
+        ("gres/gpu:8", "squeue", ""),
+        ("gres/gpu:16", "--gpus", ""),
+    ],
+)
+def test_a_job_that_no_node_holds_never_starts(asked: str, form: str, why: str) -> None:
+    """A number of nodes next to ``--gpus`` is a minimum: the job may start on two."""
+    column = "TRES_PER_NODE" if form == "squeue" else "TRES_PER_JOB"
+    text = f"JOBID|PARTITION|STATE|SUBMIT_TIME|TIME_LIMIT|NODES|{column}\n7|gpu|PENDING|2026-11-02T08:41:00|30:00|1|{asked}\n"
+    log = replace(parse_queue(text, "squeue.txt", NOW), moment_s=NOW)
+    for settings in (None, SlurmSettings()):
+        there = WaitingQueue.of(log, nodes(8, 4), settings=settings)
+        assert [job.reason for job in there.held] == ([f"never starts: {why}"] if why else []) and len(there.waiting) == (
+            not why
+        )
+    wide = waits("w", 16, nodes=2, node_devices=8)
+    assert "2 nodes of 8 devices, and the nodes that it may use hold 1" in never_fits(wide, nodes(8, 1))
+    assert "2 pods of 8 devices" in never_fits(waits("w", 16, pods=2), nodes(8, 1)) and not never_fits(wide, nodes(8, 2))

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from paceline.errors import UserError
-from paceline.scheduling.starts.nodes import expanded_nodes, parse_nodes
+from paceline.scheduling.starts.nodes import parse_nodes
 from paceline.scheduling.traces.content import JobFile
+from paceline.scheduling.traces.logs.slurm_jobs import expanded_nodes
 from queues import waits
 
 SINFO = """NODELIST|PARTITION|GRES|CPUS|STATE

@@ -21,6 +21,8 @@ MOST_SKIPPED = 1000
 """Rows left out that an answer lists."""
 FEW_SKIPPED = 3
 """Rows left out for one reason that the plain answer names."""
+FEW_PREEMPTED = 5
+"""Jobs that start by preemption, or are preempted, that the plain answer names."""
 NEVER = "not foreseen"
 FEW_CHECKED = 10
 """Fewest past starts of which a share is told."""
@@ -51,7 +53,7 @@ def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
     ]
     return Screen(
         title=title,
-        answer=(*blocks, *_checked(answer), *_held(answer), *_left_out(answer, with_skipped)),
+        answer=(*blocks, *_checked(answer), *_preemptions(answer), *_held(answer), *_left_out(answer, with_skipped)),
         brief=brief,
         why=tuple(why),
         why_holds="what the forecast assumes",
@@ -130,6 +132,22 @@ def _checked(answer: StartAnswer) -> Iterator[Block]:
         )
     else:
         yield Paragraph("80 % range, from simulated lengths alone: not checked on past starts of this queue.")
+
+
+def _preemptions(answer: StartAnswer) -> Iterator[Block]:
+    """Yield the jobs that start by preemption, and the running and waiting ones that lose their devices."""
+    queue, found = answer.queue, answer.preemptions
+    starters = [] if answer.asked else found.starters(forecast.job for forecast in answer.jobs)
+    stopped = found.stopped((*queue.running, *(() if answer.asked else queue.waiting)))
+    if not starters and not stopped:
+        return
+    yield GAP
+    yield heading("Preemption, until these jobs have ended")
+    for sentences in (starters, stopped):
+        for sentence in sentences[:FEW_PREEMPTED]:
+            yield item(clean(sentence, 200))
+        if len(sentences) > FEW_PREEMPTED:
+            yield item(f"and {len(sentences) - FEW_PREEMPTED:,} more: --json")
 
 
 def _held(answer: StartAnswer) -> Iterator[Block]:

@@ -133,6 +133,9 @@ def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, 
         there = group.devices - gone
         text = f"{max(there - held[group.device], 0)} of {there} {group.device}"
         free.append(text + (f" ({gone} away)" if gone else ""))
+    stopped = [other for time_s, other in outcome.preempted if _before(outcome, moment) <= time_s <= moment]
+    if stopped:
+        yield f"It was preempted for {stopped[-1]}."
     ahead = sum(1 for other in waiting if other.job.arrival_s <= outcome.job.arrival_s)
     yield f"Free were {', '.join(free)}; {_jobs(len(holders))} held devices."
     if waiting:
@@ -161,6 +164,20 @@ def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, 
         yield f"It started when {_short_list(gave)} ended or gave devices back."
 
 
+def _before(outcome: JobOutcome, moment: float) -> float:
+    """Return the start of the span that ended at a moment; inf if there is none."""
+    return next((span.start_s for span in outcome.spans if span.end_s == moment), math.inf)
+
+
+def _preempted_for(schedule: ClusterSchedule, outcome: JobOutcome, since_s: float, until_s: float) -> list[str]:
+    """Return the jobs that were preempted for a job in a period."""
+    return [
+        other.job.name
+        for other in schedule.outcomes
+        if any(name == outcome.job.name and since_s <= time_s <= until_s for time_s, name in other.preempted)
+    ]
+
+
 def _decisions(simulated: SimulatedSchedule, from_s: float, to_s: float) -> int:
     """Return the number of decisions in a period. A live schedule records none, so its rounds are counted."""
     if simulated.schedule.fleet.names:
@@ -182,6 +199,9 @@ def _why_devices(simulated: SimulatedSchedule, outcome: JobOutcome, span: Span, 
         share = simulated.schedule.fleet.devices / (len(holders) + len(waiting) + 1)
         asked = f", it had asked for {job.devices}" if job.devices != devices else ", as many as it asked for"
         yield f"The policy {simulated.policy} gave {devices}{asked}; an equal share of all jobs was {share:.3g}."
+    since_s = job.arrival_s if before is None else before.end_s
+    if victims := _preempted_for(simulated.schedule, outcome, since_s, span.start_s):
+        yield f"{_short_list(victims)} {'was' if len(victims) == 1 else 'were'} preempted for it."
     if before is not None and before.end_s == span.start_s and _devices(before) != devices:
         yield f"It had {_devices(before)} before."
     if before is not None and before.strategy != span.strategy:

@@ -9,6 +9,7 @@ from paceline.scheduling.queues.kueue_objects import DRAIN, SLICE
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings, Quota
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
+from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.traces.logs.volcano import ANY_DEVICE, COHORT
 from paceline.scheduling.traces.record import LoggedJob
 
@@ -129,6 +130,27 @@ def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues, sche
         most = cluster.within_quotas(head)
         return f"ClusterQueue {job.queue} is blocked by {head.name}, which asks for {head.devices} of at most {most}"
     return ""
+
+
+def never_fits(job: LoggedJob, nodes: QueueNodes) -> str:
+    """Return why no nodes could ever hold a waiting job, in words; empty if they could.
+
+    Its nodes or pods each need their devices on one node. A number of nodes without the devices of each is a minimum, and says
+    nothing.
+    """
+    each = job.node_devices or (job.devices // job.pods if job.pods and not job.devices % job.pods else 0)
+    sizes = [int(nodes.devices[node]) for node in nodes.pool(job)]
+    if each <= 1 or nodes.quotas or not sizes:
+        return ""
+    if each > max(sizes):
+        return f"never starts: it asks for {each} devices on one node, and the nodes that it may use have {max(sizes)} at most"
+    if job.node_devices:
+        parts, what, there = job.nodes, "nodes", sum(size >= each for size in sizes)
+    else:
+        parts, what, there = job.pods, "pods", sum(size // each for size in sizes)
+    if parts <= there:
+        return ""
+    return f"never starts: it asks for {parts} {what} of {each} devices, and the nodes that it may use hold {there}"
 
 
 def in_open_partitions(jobs: Sequence[LoggedJob], settings: SlurmSettings) -> tuple[LoggedJob, ...]:

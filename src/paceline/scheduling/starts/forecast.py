@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from paceline.scheduling.starts.backfill import UNLIMITED_S, Shape, ShapeOnNodes
 from paceline.scheduling.starts.future import Coming, JobTable, starts_of_many
 from paceline.scheduling.starts.lengths import LengthDistribution, LengthModel
 from paceline.scheduling.starts.policy_futures import Progress, futures_under_policy
+from paceline.scheduling.starts.preemptions import Preemptions
 from paceline.scheduling.starts.queue_nodes import QueueNodes, guessed_placements
 from paceline.scheduling.starts.waiting_queue import WaitingQueue, start_order
 from paceline.scheduling.traces.record import LoggedJob
@@ -97,6 +98,7 @@ class QueueForecast:
     jobs: tuple[StartForecast, ...]
     options: ForecastOptions
     notes: tuple[str, ...] = ()
+    preemptions: Preemptions = field(default_factory=Preemptions)
 
     def of(self, name: str) -> StartForecast:
         """Return the forecast of a job by its name."""
@@ -164,24 +166,25 @@ class Forecaster:
         present = len(chosen.running) + len(chosen.waiting)
         later = self._later(chosen)
         coming = [_merged(later, (moments, rows + present)) for moments, rows in self._coming[:futures]]
-        starts, spans = self._simulated(chosen, jobs, lengths, coming, rows)
+        starts, spans, preemptions = self._simulated(chosen, jobs, lengths, coming, rows)
         forecasts = tuple(
             StartForecast(jobs[row], starts[:, at], spans[:, at], self.distribution(jobs[row]).source)
             for at, row in enumerate(rows)
         )
-        return QueueForecast(chosen, forecasts, self.options, self.notes())
+        return QueueForecast(chosen, forecasts, self.options, self.notes(), preemptions)
 
     def _simulated(
         self, queue: WaitingQueue, jobs: Sequence[LoggedJob], lengths: Array, coming: Sequence[Coming], rows: Sequence[int]
-    ) -> tuple[Array, Array]:
-        """Return the start of jobs in each future, and the time from there to the end."""
+    ) -> tuple[Array, Array, Preemptions]:
+        """Return the start of jobs in each future, the time from there to the end, and the preemptions."""
         if queue.cluster is None:
-            return starts_of_many(self._table(queue, jobs), lengths, coming, rows), lengths[:, rows]
+            return starts_of_many(self._table(queue, jobs), lengths, coming, rows), lengths[:, rows], Preemptions()
         found = futures_under_policy(
             queue.cluster, jobs, self._placements, queue.now_s, lengths, coming, rows, queue.blocked, self.progress
         )
         self.reasons |= {jobs[row].name: why for row, why in found.reasons.items()}
-        return found.start_s, found.length_s
+        present = len(queue.running) + len(queue.waiting)
+        return found.start_s, found.length_s, Preemptions(found.preemptions.of(jobs, present))
 
     def _later(self, queue: WaitingQueue) -> tuple[Array, Ints]:
         """Return when jobs that wait for a time may start, and their rows."""

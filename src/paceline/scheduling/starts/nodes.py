@@ -14,6 +14,7 @@ from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.traces.content import JobFile
 from paceline.scheduling.traces.logs.gres import held_devices, split_slice
+from paceline.scheduling.traces.logs.slurm_jobs import expanded_nodes
 
 SINFO = "sinfo -N -o '%N|%P|%G|%c|%T'"
 """Command whose output says all that is read of Slurm's nodes."""
@@ -24,7 +25,6 @@ _FIELD = re.compile(r"(\w+)=((?:[^\s=]|=(?=\d))*)")
 _GPU_RESOURCE = re.compile(r"(?:^|/)(?:gpu|gaudi|tpu|neuron)$")
 _SLICE_RESOURCE = re.compile(r"/mig-\d+g\.\d+gb", re.IGNORECASE)
 _TYPE_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
-_BRACKETS = re.compile(r"^(?P<head>[^\[\]]*)\[(?P<numbers>[\d,\-]+)\](?P<tail>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,18 +194,3 @@ def _kubernetes_node(item: Mapping[str, Any]) -> Iterator[_PrintedNode]:
         yield _PrintedNode(name, (), count, kind, 0, away)
     for resource, number in slices.items():
         yield _PrintedNode(name, (), number, _slice_type(base, split_slice(resource)[1]), 0, away)
-
-
-def expanded_nodes(text: str) -> list[str]:
-    """Return the names of a list of nodes: ``gpu[001-003,7],login`` is gpu001, gpu002, gpu003, gpu7 and login."""
-    names: list[str] = []
-    for part in re.split(r",(?![^\[]*\])", text):
-        found = _BRACKETS.match(part.strip())
-        if found is None:
-            names += [part.strip()] if part.strip() else []
-            continue
-        for piece in found["numbers"].split(","):
-            first, _, last = piece.partition("-")
-            for number in range(int(first), int(last or first) + 1):
-                names += expanded_nodes(f"{found['head']}{number:0{len(first)}d}{found['tail']}")
-    return names

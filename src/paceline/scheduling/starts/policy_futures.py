@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from paceline.scheduling.starts.admission import BlockedQueues, refusal
 from paceline.scheduling.starts.backfill import UNLIMITED_S
 from paceline.scheduling.starts.future import FARTHEST_S, Coming
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
+from paceline.scheduling.starts.preemptions import PreemptionCounts
 from paceline.scheduling.traces.record import LoggedJob
 
 OVER_S = 60.0
@@ -36,11 +37,13 @@ class FutureStarts:
         start_s: seconds after the present; inf: never; shape (futures, jobs).
         length_s: seconds from the start to the end, with those in which it was preempted; shape (futures, jobs).
         reasons: the policy's reason why a job waits at present, by its row.
+        preemptions: jobs that start by preemption or lose their devices.
     """
 
     start_s: Array
     length_s: Array
     reasons: dict[int, str]
+    preemptions: PreemptionCounts = field(default_factory=PreemptionCounts)
 
 
 def futures_under_policy(
@@ -90,6 +93,7 @@ def futures_under_policy(
     names = [made[row].name for _, row in targets_made]
     starts, lengths = np.full((len(length_s), len(targets)), math.inf), length_s[:, list(targets)].copy()
     reasons: dict[int, str] = {}
+    preemptions = PreemptionCounts()
     for future, (moments, rows) in enumerate(coming if names else ()):
         comes = [
             replace(made[row], arrival_s=start_s + max(moment, 1e-3))
@@ -115,6 +119,7 @@ def futures_under_policy(
             to_ends=cluster.preempts,
         )
         found = {outcome.job.name: outcome for outcome in done.outcomes}
+        preemptions.add(found)
         for at, row in targets_made:
             outcome = found[made[row].name]
             starts[future, at] = outcome.start_s - start_s if outcome.spans else math.inf
@@ -123,7 +128,7 @@ def futures_under_policy(
                 reasons[row] = outcome.held_back[0][1]
         if progress is not None:
             progress(future + 1, len(coming))
-    return FutureStarts(starts, lengths, reasons)
+    return FutureStarts(starts, lengths, reasons, preemptions)
 
 
 def _length(outcome: JobOutcome, drawn_s: float) -> float:

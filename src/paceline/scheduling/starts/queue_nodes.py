@@ -114,12 +114,12 @@ def guessed_placements(nodes: QueueNodes, running: Sequence[LoggedJob]) -> list[
     """
     if nodes.quotas:
         return [((pool[0], job.devices),) if (pool := nodes.pool(job)) else () for job in running]
-    number = {name: node for node, name in enumerate(nodes.names)}
     free = nodes.devices.copy()
     placements: list[Placement] = [() for _ in running]
     unknown_nodes = []
     for index, job in enumerate(running):
-        names = [name for name in getattr(job, "node_names", ()) if name in number]
+        number = {nodes.names[node]: node for node in nodes.pool(job)} if job.node_names and nodes.names else {}
+        names = [name for name in job.node_names if name in number]
         if not names:
             unknown_nodes.append(index)
             continue

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from paceline.scheduling.starts.forecast import HIGH, LOW, StartForecast
+from paceline.scheduling.starts.preemptions import JobPreemptions, Preemptions
 from paceline.scheduling.starts.sooner import Sooner
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import LoggedJob
@@ -27,6 +28,7 @@ class StartAnswer(Tabular):
         jobs: forecasts of the jobs that were asked for, the next one first.
         reasons: sentences on the wait of each of them, by name.
         sooner: changes with which a single job would start sooner.
+        preemptions: preemptions in the futures.
         checked: past starts of the queue inside their 80 % range, and past starts checked.
         seconds: time of the computation.
         asked: name of the single job; empty: the whole queue.
@@ -36,6 +38,7 @@ class StartAnswer(Tabular):
     jobs: tuple[StartForecast, ...]
     reasons: dict[str, tuple[str, ...]]
     sooner: tuple[Sooner, ...] = ()
+    preemptions: Preemptions = field(default_factory=Preemptions)
     notes: tuple[str, ...] = ()
     checked: tuple[int, int] = (0, 0)
     futures: int = 0
@@ -74,7 +77,19 @@ class StartAnswer(Tabular):
             "devices": self.queue.nodes.total,
             "running": len(self.queue.running),
             "waiting": len(self.queue.waiting),
-            "jobs": [{**dict(row), "why": list(self.reasons.get(str(row["name"]), ()))} for row in self.rows()],
+            "jobs": [
+                {
+                    **dict(row),
+                    **_preemptions(self.preemptions.of(str(row["name"]))),
+                    "why": list(self.reasons.get(str(row["name"]), ())),
+                }
+                for row in self.rows()
+            ],
+            "running_jobs_preempted": [
+                {"name": job.name, **_preemptions(found)}
+                for job in self.queue.running
+                if (found := self.preemptions.of(job.name)).stopped
+            ],
             "held": [{**_job(job), "reason": job.reason} for job in self.queue.held],
             "skipped": [
                 {"place": row.place, "name": row.name, "reason": row.reason, "detail": row.detail} for row in self.queue.skipped
@@ -137,6 +152,16 @@ def _job(job: LoggedJob) -> dict[str, Any]:
         "slice": job.profile or None,
         "nodes": job.nodes,
         "limit_s": job.limit_s or None,
+    }
+
+
+def _preemptions(found: JobPreemptions) -> dict[str, Any]:
+    """Return the preemptions of a job, as shares of the futures."""
+    return {
+        "starts_by_preemption": round(found.starts, 3),
+        "preempts": [{"name": name, "share": round(share, 3)} for name, share in found.victims],
+        "preempted": round(found.stopped, 3),
+        "preempted_by": [{"name": name, "share": round(share, 3)} for name, share in found.stoppers],
     }
 
 

@@ -96,7 +96,8 @@ def schedule_start(
     return StartAnswer(
         queue=present,
         jobs=found,
-        reasons={each.job.name: wait_reasons(forecaster, present, each.job) for each in found},
+        reasons={each.job.name: wait_reasons(forecaster, present, each.job, forecast.preemptions) for each in found},
+        preemptions=forecast.preemptions,
         sooner=sooner(forecaster, found[0], predict) if asked and found else (),
         notes=(*forecast.notes, *past.notes()),
         checked=past.coverage(),

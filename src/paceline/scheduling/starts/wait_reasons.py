@@ -8,6 +8,7 @@ import numpy as np
 
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.starts.forecast import Forecaster
+from paceline.scheduling.starts.preemptions import Preemptions, preemptable_text, starts_text, stopped_text
 from paceline.scheduling.starts.queue_nodes import guessed_placements
 from paceline.scheduling.starts.reason_codes import reason_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue, start_order
@@ -18,13 +19,26 @@ FEW = 3
 """Most names in a sentence."""
 
 
-def wait_reasons(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> tuple[str, ...]:
-    """Return sentences on what a waiting job waits for.
+def wait_reasons(
+    forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob, preemptions: Preemptions | None = None
+) -> tuple[str, ...]:
+    """Return sentences on what a waiting job waits for, and on preemption.
 
     Args:
         queue: queue with its nodes.
     """
-    return tuple(_sentences(forecaster, queue, job))
+    return (*_sentences(forecaster, queue, job), *_preemptions(queue, job, preemptions or Preemptions()))
+
+
+def _preemptions(queue: WaitingQueue, job: LoggedJob, preemptions: Preemptions) -> Iterator[str]:
+    """Yield the preemptions by which a job starts or loses its devices, and the jobs that may preempt it."""
+    found = preemptions.of(job.name)
+    for text in (starts_text(found), stopped_text(found)):
+        if text:
+            yield f"It {text}."
+    settings = queue.cluster.settings if queue.cluster else None
+    if isinstance(settings, SlurmSettings) and (text := preemptable_text(job, settings)):
+        yield text
 
 
 def _sentences(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> Iterator[str]:

@@ -19,10 +19,12 @@ from paceline.scheduling.starts.admission import (
     in_cluster_queues,
     in_open_partitions,
     is_evicted,
+    never_fits,
     refusal,
     with_named_queues,
 )
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
+from paceline.scheduling.starts.preemptions import preemptable_text
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.starts.reason_codes import held_text, reason_of
 from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, singular
@@ -120,6 +122,8 @@ class WaitingQueue:
                 held.append(replace(job, reason=refused))
             elif why := unusable(job, nodes, cluster):
                 skipped.append(SkippedRow(job.place, job.name, *why))
+            elif refused := never_fits(job, nodes):
+                held.append(replace(job, reason=refused))
             else:
                 usable.append(job)
         ending = [job for job in running if job.status == "COMPLETING"]
@@ -156,7 +160,7 @@ class WaitingQueue:
             if found:
                 return found[0]
             if any(fits(job, name) for job in self.running):
-                raise UserError(f"job {name} runs already", "name one that waits")
+                raise UserError(f"job {name} runs already", f"name one that waits{self._preemptable(name)}")
             for job in self.held:
                 if fits(job, name):
                     raise UserError(f"job {name} is not up to the scheduler", held_text(job))
@@ -165,6 +169,13 @@ class WaitingQueue:
                     detail = f" ({row.detail})" if row.detail else ""
                     raise UserError(f"job {row.name} is not simulated", f"it {singular(row.reason)}{detail}")
         raise unknown("waiting job", name, [job.name for job in self.waiting])
+
+    def _preemptable(self, name: str) -> str:
+        """Return a remark on the jobs that may preempt a running job; empty if none may."""
+        settings = self.cluster.settings if self.cluster else None
+        job = next(job for job in self.running if any(fits(job, name) for fits in (_is_named, _ends_with, _in_array)))
+        text = preemptable_text(job, settings) if isinstance(settings, SlurmSettings) else ""
+        return f". {text[:-1]}" if text else ""
 
     def adding(self, job: LoggedJob) -> WaitingQueue:
         """Return the queue with one more waiting job."""

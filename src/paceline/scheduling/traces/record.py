@@ -31,7 +31,9 @@ class LoggedJob:
         devices: devices that it holds or asks for; 0: none, or not stated.
         device_types: names of the types it may use, as the log writes them; empty: not stated.
         share: fraction of each device, of a MIG slice or a shared GPU. ``profile``: MIG profile, such as ``1g.5gb``.
-        nodes: nodes; 0: not stated. ``pods``: pods with equal numbers of devices, each on one node; 0: not stated.
+        nodes: nodes; 0: not stated. ``node_names``: those on which it runs; empty: not stated.
+        node_devices: devices that each of its nodes must have for it; 0: not stated.
+        pods: pods with equal numbers of devices, each on one node; 0: not stated.
         priority: higher first.
         preemptible: False if it may not be stopped for another job.
         topology: required placement: ``node``, ``rack`` or empty.
@@ -62,6 +64,8 @@ class LoggedJob:
     profile: str = ""
     nodes: int = 0
     pods: int = 0
+    node_names: tuple[str, ...] = ()
+    node_devices: int = 0
     priority: float = 0.0
     preemptible: bool = True
     topology: Literal["", "node", "rack"] = ""

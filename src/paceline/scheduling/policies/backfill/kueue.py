@@ -7,7 +7,7 @@ for a job that waits: under ``BestEffortFIFO`` small jobs may pass a large one f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -89,6 +89,7 @@ class _Admission:
         self.queues = [queue_of(job, settings) for job in state.jobs]
         self.preemptible: dict[int, str] = {}
         self.preempted, self.reserved = set[int](), set[int]()
+        self.victims: dict[int, int] = {}
         for index in np.flatnonzero(state.devices).tolist():
             flavor = self._flavor(index)
             if self._drains(index):
@@ -130,7 +131,7 @@ class _Admission:
         for index in self.preempted:
             if self._drains(index):
                 self.plan.reasons[index] = f"cluster queue {self.queues[index]} is stopped, and evicts: its stopPolicy"
-        return self.plan.decision([*waiting, *sorted(self.preempted)])
+        return replace(self.plan.decision([*waiting, *sorted(self.preempted)]), preempted=self.victims)
 
     def _place(self, index: int) -> tuple[int, float, int]:
         """Return the place of a job in its queue, the smallest first."""
@@ -222,6 +223,7 @@ class _Admission:
                 self.tree.add(self.queues[other], flavor, -int(self.plan.devices[other]))
                 self.preemptible.pop(other, None)
                 self.preempted.add(other)
+                self.victims[other] = index
                 self.plan.take(other)
             self._count(index, flavor)
             self._failed.clear()

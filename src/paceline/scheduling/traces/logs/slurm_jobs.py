@@ -19,6 +19,7 @@ _ID = re.compile(r"^\d+(?:_(?:\d+|\[.*)|\+\d+)?$")
 _TOTAL = ("alloc_tres", "alloc_gres", "req_tres", "job_tres")
 """Fields with the devices of all nodes, in the order of trust."""
 _PER_NODE = ("node_tres", "req_gres")
+_BRACKETS = re.compile(r"^(?P<head>[^\[\]]*)\[(?P<numbers>[\d,\-]+)\](?P<tail>.*)$")
 SEVERAL_TYPES = "held several types of device, and one type is used"
 CLOCK_CHANGED = "crossed a change of clocks, and an hour was added"
 
@@ -81,6 +82,8 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
         share=held[0].share if held and len({each.share for each in held}) == 1 else 1.0,
         profile=held[0].profile if len(held) == 1 else "",
         nodes=_whole(cells.get("nodes", "")),
+        node_devices=_per_node(cells) if state == "waiting" else 0,
+        node_names=_node_names(cells.get("node_list", "")) if state == "running" else (),
         priority=_number(cells.get("priority", "")),
         user=_word(cells, "user"),
         account=_word(cells, "account"),
@@ -164,6 +167,15 @@ def _held(cells: Cells) -> tuple[Sequence[Held], str]:
     return [], next((REMARKS[remark] for remark in remarks if remark), "")
 
 
+def _per_node(cells: Cells) -> int:
+    """Return the devices that a job asks for on each node; 0 if it states only their sum, as ``--gpus`` does."""
+    for field in _PER_NODE:
+        found, _ = held_devices(cells.get(field, ""))
+        if found and all(each.share == 1 for each in found):
+            return sum(each.count for each in found)
+    return 0
+
+
 REMARKS = {
     "shards": "held shards of a GPU whose size the log does not state",
     "cut off": "had a column of devices that was cut off (print it with -P)",
@@ -178,6 +190,11 @@ def _reason(text: str, state: JobState) -> str:
     return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
 
+def _node_names(text: str) -> tuple[str, ...]:
+    """Return the nodes of a running job; empty if the log does not name them."""
+    return () if text.startswith("(") or text.casefold() in (*NEVER, "none assigned") else tuple(expanded_nodes(text))
+
+
 def _task_numbers(text: str) -> tuple[int, ...]:
     """Parse the tasks of a waiting array: ``2-4,8-12:2``."""
     numbers: list[int] = []
@@ -190,6 +207,21 @@ def _task_numbers(text: str) -> tuple[int, ...]:
 
 
 MOST = 100_000
+
+
+def expanded_nodes(text: str) -> list[str]:
+    """Return the names of a list of nodes: ``gpu[001-003,7],login`` is gpu001, gpu002, gpu003, gpu7 and login."""
+    names: list[str] = []
+    for part in re.split(r",(?![^\[]*\])", text):
+        found = _BRACKETS.match(part.strip())
+        if found is None:
+            names += [part.strip()] if part.strip() else []
+            continue
+        for piece in found["numbers"].split(","):
+            first, _, last = piece.partition("-")
+            for number in range(int(first), int(last or first) + 1):
+                names += expanded_nodes(f"{found['head']}{number:0{len(first)}d}{found['tail']}")
+    return names
 
 
 def _word(cells: Cells, field: str) -> str:

@@ -11,8 +11,7 @@ from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSetting
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.new_job import parse_new
-from paceline.scheduling.starts.queue_nodes import QueueNodes
-from paceline.scheduling.starts.quotas import nodes_of_quotas
+from paceline.scheduling.starts.queue_nodes import QueueNodes, nodes_of_quotas
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog
 from queues import NOW, nodes, queue, waits

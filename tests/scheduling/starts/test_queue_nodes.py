@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.starts.queue_nodes import QueueNodes, guessed_placements
+from paceline.scheduling.queues.kueue_settings import ClusterQueue, Cohort, KueueSettings, Quota
+from paceline.scheduling.starts.queue_nodes import QueueNodes, guessed_placements, nodes_of_quotas
 from queues import nodes, runs, waits
 
 
@@ -22,6 +24,8 @@ def test_running_jobs_are_on_the_nodes_that_the_log_names_or_where_they_fit() ->
     there = nodes(8, 3)
     placed = guessed_placements(there, [runs("a", 8, 1.0, nodes=1), runs("b", 16, 1.0, nodes=2)])
     assert sorted(node for placement in placed for node, _ in placement) == [0, 1, 2]
+    named = [runs("a", 2, 1.0, node_names=("n2",)), runs("b", 3, 1.0, node_names=("n1", "n0")), runs("c", 1, 1.0)]
+    assert guessed_placements(there, named) == [((2, 2),), ((1, 2), (0, 1)), ((1, 1),)]
 
 
 @pytest.mark.parametrize(
@@ -39,3 +43,16 @@ def test_running_jobs_are_on_the_nodes_that_the_log_names_or_where_they_fit() ->
 def test_names_of_one_device_are_one_type(device: str, wanted: str, same: bool) -> None:
     there = QueueNodes(np.array([8]), (device,))
     assert there.pool(waits("x", 1, device_types=(wanted,))) == ((0,) if same else ())
+
+
+def test_a_flavor_has_the_quotas_of_all_queues_and_cohorts() -> None:
+    queues = {
+        "a": ClusterQueue(quotas={"x": Quota(nominal=8), "y": Quota(nominal=2)}, cohort="all"),
+        "b": ClusterQueue(quotas={"x": Quota(nominal=4)}, cohort="all"),
+    }
+    cohorts = {"all": Cohort(quotas={"y": Quota(nominal=1)})}
+    nodes = nodes_of_quotas(KueueSettings(queues=queues, cohorts=cohorts, flavors={"y": "A100 SXM 80GB"}))
+    assert nodes.devices.tolist() == [12, 3] and nodes.types == ("", "A100 SXM 80GB") and nodes.quotas
+    assert nodes.of_queue == {"a": (0, 1), "b": (0,)}
+    with pytest.raises(UserError, match="no quota"):
+        nodes_of_quotas(KueueSettings())

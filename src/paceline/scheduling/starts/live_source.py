@@ -14,8 +14,7 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.queues_file import Settings, read_queues
 from paceline.scheduling.starts.nodes import KUBECTL, SINFO, parse_nodes
-from paceline.scheduling.starts.queue_nodes import QueueNodes
-from paceline.scheduling.starts.quotas import nodes_of_quotas
+from paceline.scheduling.starts.queue_nodes import QueueNodes, nodes_of_quotas
 from paceline.scheduling.starts.waiting_queue import Scheduler, WaitingQueue, counted_by_node, scheduler_of, settings_of
 from paceline.scheduling.traces.content import JobFile
 from paceline.scheduling.traces.reader import parse_log

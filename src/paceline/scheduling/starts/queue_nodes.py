@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -10,12 +11,15 @@ from functools import lru_cache
 import numpy as np
 
 from paceline.array_types import Ints
+from paceline.errors import UserError
 from paceline.hardware.catalogue import known_device
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.placement import Placement
 from paceline.scheduling.queues.kueue_objects import SLICE
+from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.starts.backfill import Shape, ShapeOnNodes
 from paceline.scheduling.traces.logs.gres import split_slice
+from paceline.scheduling.traces.logs.volcano import ANY_DEVICE
 from paceline.scheduling.traces.record import LoggedJob
 
 
@@ -138,3 +142,28 @@ def guessed_placements(nodes: QueueNodes, running: Sequence[LoggedJob]) -> list[
         for node, count in chosen:
             free[node] -= count
     return placements
+
+
+def nodes_of_quotas(settings: KueueSettings, file: str = "the file") -> QueueNodes:
+    """Return a node for each flavor, with the quotas of all queues and cohorts, and the flavors of each cluster queue.
+
+    Raises:
+        UserError: no quota of devices.
+    """
+    devices: Counter[str] = Counter()
+    for quotas in (holder.quotas for every in (settings.queues, settings.cohorts) for holder in every.values()):
+        for flavor, quota in quotas.items():
+            devices[flavor] += quota.nominal + (quota.borrowing_limit or 0 if flavor == ANY_DEVICE else 0)
+    if not devices.total():
+        raise UserError(f"{file} has no quota of devices", "add the ClusterQueues, or give `cluster`")
+    flavors = list(devices)
+    return QueueNodes(
+        devices=np.array([devices[flavor] for flavor in flavors], np.int64),
+        types=tuple(settings.flavors.get(flavor, "") for flavor in flavors),
+        names=tuple(flavors),
+        of_queue={
+            name: tuple(at for at, flavor in enumerate(flavors) if flavor in queue.quotas)
+            for name, queue in settings.queues.items()
+        },
+        quotas=True,
+    )

@@ -3,11 +3,16 @@
     python benchmarks/edge_latency.py --out RESULTS/edge_latency.csv
     python benchmarks/edge_latency.py --only alexnet vgg-16 --out RESULTS/edge_latency.csv
     python benchmarks/edge_latency.py --short --out FILE
+    python benchmarks/edge_latency.py --new --out RESULTS/edge_latency.csv
     python benchmarks/edge_latency.py --summary --out RESULTS/edge_latency.csv
 
 RESULTS is benchmarks/results; the published rows are those of validation/edge/latencies.csv. Each layer is timed on one core
 here; how near it comes to this machine's own roofline, it is taken to come to the device's. The published runs are of other
-runtimes (ncnn, Tengine, Paddle-Lite, TVM, XNNPACK, FeatherCNN), most of which compute 3x3 convolutions with fewer products.
+runtimes (ncnn, Tengine, Paddle-Lite, TVM, XNNPACK, TFLite, FeatherCNN), most of which compute 3x3 convolutions with fewer
+products.
+
+Each run prints the median error of its rows, and how many lie in the ranges that the package has then: with --new, which adds
+the rows that the file lacks, nothing has been fitted to them.
 
 --summary measures nothing. It writes the ratios of published to predicted latencies to src/paceline/hardware/edge_errors.toml,
 from which the ranges of answers come, and prints the errors by processor and how often ranges hold rows that they leave out:
@@ -45,6 +50,8 @@ TIMM = {
     "mobilenet-v2": "mobilenetv2_100",
     "mobilenet-v3-large": "mobilenetv3_large_100",
     "mobilenet-v3-small": "mobilenetv3_small_100",
+    "inception-v4": "inception_v4",
+    "inception-resnet-v2": "inception_resnet_v2",
 }
 """Names in timm of networks that the zoo lacks."""
 COLUMNS = (
@@ -68,6 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--short", action="store_true", help="one network")
     parser.add_argument("--only", nargs="+", help="networks")
+    parser.add_argument("--new", action="store_true", help="only rows that the file lacks")
     parser.add_argument("--summary", action="store_true", help="write the errors, print them by processor")
     options = parser.parse_args(arguments)
     if options.summary:
@@ -77,8 +85,11 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     with PUBLISHED.open(newline="") as file:
         published = list(csv.DictReader(file))
+    if options.new:
+        there = {(row["device"], str(row["threads"]), row["network"], row["source"] or "ncnn") for row in read(options.out)}
+        published = [row for row in published if (row["device"], row["threads"], row["network"], row["runtime"]) not in there]
     names = options.only or sorted({row["network"] for row in published})
-    errors = []
+    errors, inside = list[float](), 0
     for name in names[:1] if options.short else names:
         nodes, rest = measured(name)
         for row in published:
@@ -86,13 +97,16 @@ def main(arguments: list[str] | None = None) -> None:
                 made = predicted(row, nodes, rest, this_machine())
                 append(options.out, COLUMNS, made)
                 errors.append(abs(float(made["error"])))
-    print(f"median error {median(errors):.0%} of {len(errors)}")
+                low, high = range_from(edge_errors(), row["device"], int(row["threads"]))
+                inside += low <= float(made["published_ms"]) / float(made["predicted_ms"]) <= high
+    print(f"median error {median(errors):.0%} of {len(errors)}, {inside} in the range")
 
 
 def network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """A network and one image."""
     if name in TIMM:
-        return _timm().create_model(TIMM[name], pretrained=False).eval(), (torch.randn(1, 3, 224, 224),)
+        made = _timm().create_model(TIMM[name], pretrained=False).eval()
+        return made, (torch.randn(1, *made.default_cfg["input_size"]),)
     return models.build(name), (torch.randn(1, *models.model(name).input.shape),)
 
 

@@ -52,12 +52,16 @@ def test_random_removals_leave_whole_eights_and_something_of_each_layer() -> Non
 def test_published_latencies_stand_beside_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = OnnxNode("conv", (1, 64, 28, 28), 64, ConvolutionWindow((3, 3), (1, 1), (1, 1), (1, 1)))
     monkeypatch.setattr(edge_latency, "measured", lambda name: ([("first", node, 1e-3)], 1e-4))
-    edge_latency.main(["--short", "--out", str(tmp_path / "e.csv")])
-    rows = read(tmp_path / "e.csv")
-    assert [row["device"] for row in rows] == ["Raspberry Pi 4", "Snapdragon 810"]
-    assert [row["source"] for row in rows] == ["ncnn"] * 2
+    out = tmp_path / "e.csv"
+    edge_latency.main(["--short", "--out", str(out)])
+    rows = read(out)
+    assert [(row["device"], row["threads"]) for row in rows][:2] == [("Raspberry Pi 4", 4), ("Snapdragon 810", 1)]
     for row in rows:
         assert row["error"] == pytest.approx(row["predicted_ms"] / row["published_ms"] - 1, abs=0.01)
+    lines = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(lines[:-1]))
+    edge_latency.main(["--new", "--only", "alexnet", "--out", str(out)])
+    assert [row["device"] for row in read(out)] == [row["device"] for row in rows]
 
 
 def test_a_network_is_measured_by_layer_and_step() -> None:

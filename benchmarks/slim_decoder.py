@@ -31,7 +31,7 @@ from rows import append
 from torch import nn
 
 from paceline.edge.language_run import BATCH, DISTILL, FORMS, HELD_OUT, LESS, LR, LanguageRun, LanguageTask, slim_language
-from paceline.language_record import LanguageRecord
+from paceline.language_record import WIDTHS, LanguageRecord
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.language.candidates import Candidates
 from paceline.slimming.language.checkpoint import Checkpoint, TextParts, load_checkpoint
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--characters", type=int, default=0, help="of the books (all)")
     parser.add_argument("--lr", type=float, default=1e-3, help="of the whole model")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--widths", default="free", choices=["equal", "free"], help="of the layers, as of paceline slim (free)")
+    parser.add_argument("--widths", default="free", choices=list(WIDTHS), help="of the layers, as of paceline slim (free)")
     parser.add_argument("--weights", default="", help="forms next to fp32, such as int8 (all)")
     parser.add_argument("--note", default="", help="what else the machine did")
     parser.add_argument(
@@ -217,9 +217,8 @@ def _peer(
     tokens = int(record.trained["tokens"])
     if peer == "magnitude":
         whole = {"median_s": record.whole.decode_s, "low_s": 0.0, "high_s": 0.0, "turns": 1}
-        slim = LanguageTask(
-            checkpoint.model, budget=run.budget, method="ssl", table={"whole": whole}, context=CONTEXT, prompt=CONTEXT
-        )
+        given = {"budget": run.budget, "method": "ssl", "context": CONTEXT, "prompt": CONTEXT, "widths": run.widths}
+        slim = LanguageTask(checkpoint.model, table={"whole": whole}, **given)
         search = Candidates(slim, parts.train, parts.tune, CONTEXT, ["magnitude"])
         made = search.one("magnitude", 0, slim.whole.median_s * record.predicted / record.goal / run.budget.value)
         if made is None:

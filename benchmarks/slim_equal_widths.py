@@ -15,7 +15,8 @@ import torch
 from rows import append
 
 from paceline.edge.language_run import BATCH, DISTILL, LR, LanguageTask
-from paceline.slimming.language.candidates import WIDTHS, Candidates
+from paceline.language_record import WIDTHS
+from paceline.slimming.language.candidates import Candidates
 from paceline.slimming.language.checkpoint import TextParts, load_checkpoint, read_text
 from paceline.slimming.language.distillation import TextTraining, train_language_model
 from paceline.slimming.language.perplexity import perplexity
@@ -43,8 +44,9 @@ def main(arguments: list[str] | None = None) -> None:
     for share in options.share:
         goal = share * module_bytes(model)
         for widths in WIDTHS:
-            slim = LanguageTask(model, (torch.zeros(1, 2, dtype=torch.long),), budget=f"size={goal:.0f}B", method="ssl")
-            chosen = Candidates(slim, parts.train, parts.tune, window, widths=widths).every(goal)[0]
+            given = {"budget": f"size={goal:.0f}B", "method": "ssl", "widths": widths}
+            slim = LanguageTask(model, (torch.zeros(1, 2, dtype=torch.long),), **given)
+            chosen = Candidates(slim, parts.train, parts.tune, window).every(goal)[0]
             small = load(chosen.plan, model)
             before = perplexity(small, parts.tune, window, BATCH)
             schedule = TextTraining(steps=options.steps, batch=BATCH, window=window, lr=LR, share=DISTILL, seed=options.seed)

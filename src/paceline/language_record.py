@@ -9,6 +9,12 @@ from typing import Any
 from paceline.errors import UserError, shorten, shown
 
 VERSION = 1
+EQUAL, FREE = "equal", "free"
+WIDTHS: Mapping[str, str] = {
+    EQUAL: "all layers keep equally many heads, rows and experts, so that transformers opens the smaller model",
+    FREE: "each layer has its own",
+}
+"""Widths of a decoder's layers, with what they mean. Decoders of Hugging Face have the first by default."""
 
 
 @dataclass(frozen=True, slots=True)

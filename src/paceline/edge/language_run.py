@@ -19,11 +19,11 @@ from torch import nn
 
 from paceline.edge.slim_notes import missed_note
 from paceline.errors import UserError, unknown
-from paceline.language_record import LanguageMeasurement, LanguageRecord
+from paceline.language_record import WIDTHS, LanguageMeasurement, LanguageRecord
 from paceline.record import environment
 from paceline.rundir import write_whole
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
-from paceline.slimming.language.candidates import EQUAL, WIDTHS, Candidates, SmallDecoder
+from paceline.slimming.language.candidates import Candidates, SmallDecoder
 from paceline.slimming.language.checkpoint import Checkpoint, TextParts, load_checkpoint, read_text
 from paceline.slimming.language.distillation import TextTraining, train_language_model
 from paceline.slimming.language.model_folder import opens_in_transformers, with_true_config
@@ -74,7 +74,7 @@ class LanguageRun:
         epochs: passes of the smaller model over the text; 0: none, only measure.
         distill: share of the whole model's distribution in the loss. ``lr``: peak rate.
         weights: forms of the weights next to fp32. ``writes``: whether ``out`` gets the results.
-        widths: one of ``WIDTHS``: equal over all layers, so that transformers opens the smaller model, or free.
+        widths: as of ``Slim``.
     """
 
     model: str
@@ -90,7 +90,7 @@ class LanguageRun:
     seed: int = 0
     weights: tuple[WeightForm, ...] = FORMS
     writes: bool = True
-    widths: str = EQUAL
+    widths: str = ""
 
     def __post_init__(self) -> None:
         if self.budget.kind == "accuracy":
@@ -106,7 +106,7 @@ class LanguageRun:
             raise UserError(f"{self.epochs} epochs", "give `tune_epochs` from 0 up, such as 0.25")
         if not 0 <= self.distill <= 1:
             raise UserError(f"a share of {self.distill:g} of the teacher", "give `distill` from 0 to 1")
-        if self.widths not in WIDTHS:
+        if self.widths and self.widths not in WIDTHS:
             raise unknown("widths", self.widths, WIDTHS)
         if not 0 < self.lr < float("inf"):
             raise UserError(f"learning rate {self.lr}", "give a positive number")
@@ -177,7 +177,7 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
     say("measuring the layers")
     beside = 0.0 if run.budget.phase else _graph_bytes(slim, whole)
     structures_goal = goal - beside
-    search = Candidates(slim, parts.train, parts.tune, run.context, widths=run.widths)
+    search = Candidates(slim, parts.train, parts.tune, run.context)
     say("choosing layers, heads and rows")
     chosen = _tried(run, search.every(structures_goal, beside), model, parts, say)
     small = _measured(run, search, chosen, goal, structures_goal, checkpoint, whole, drafts / "smaller", FP32, say)
@@ -271,9 +271,9 @@ def _opens_note(run: LanguageRun, search: Candidates, opens: bool) -> str:
         words = "No config.json can state these widths: transformers, vLLM and llama.cpp cannot open the smaller model."
         return f"{words} paceline.slim.load({place!r}) does." if run.writes else f"{words} paceline.slim.load does."
     words = f"The smaller model opens in transformers with equal logits, from {place}. vLLM and llama.cpp were not tried."
-    if not search.whole:
+    if not search.slim.unstated:
         return words
-    whole = ", ".join(each.removesuffix(".weight").removesuffix(".bias") for each in search.whole)
+    whole = ", ".join(each.removesuffix(".weight").removesuffix(".bias") for each in search.slim.unstated)
     return f"{words} config.json cannot state fewer of {whole}, so they stay whole; --widths free changes that."
 
 
@@ -287,7 +287,7 @@ def _task(run: LanguageRun, model: nn.Module, whole: Path, taken: TokenLatency) 
     latency: Latency = getattr(taken, phase or "decode")
     inputs = None if phase else (torch.zeros(1, 2, dtype=torch.long),)
     table = {"whole": asdict(latency)}
-    task = LanguageTask(model, inputs, budget=run.budget, method="ssl", table=table, **_timing(run))
+    task = LanguageTask(model, inputs, budget=run.budget, method="ssl", table=table, widths=run.widths, **_timing(run))
     if not phase:
         task.budget.of(float(_file_bytes(whole)))  # a budget that the file meets is refused
     return task

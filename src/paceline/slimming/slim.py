@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paceline.errors import UserError, unknown
+from paceline.language_record import EQUAL, FREE, WIDTHS
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.export.onnx_export import to_onnx
+from paceline.slimming.language.equal_widths import EqualWidths, equal_widths, is_decoder
 from paceline.slimming.language.model_folder import load_folder, with_true_config
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_times import LayerTimes
@@ -66,6 +68,8 @@ class Slim:
         target: runtime, one of ``methods.EVERY_TARGET``. Single layers are always timed on ONNX Runtime; their sum is scaled to
             the whole network's latency on the target. One that does not run here takes a size only.
         context: tokens in the cache when ``decode`` is measured. ``prompt``: tokens of ``prefill``.
+        widths: one of ``WIDTHS``; empty: ``equal`` for a decoder of Hugging Face whose structures the method removes, if a
+            configuration can state them, ``free`` for other networks.
 
     Raises:
         UserError: an unknown method, budget or target, or a target that is not installed. Later, a model that cannot be
@@ -84,6 +88,7 @@ class Slim:
         target: str = "onnxruntime",
         context: int = CONTEXT,
         prompt: int = PROMPT,
+        widths: str = "",
     ) -> None:
         if method not in METHODS:
             raise unknown("method", method, METHODS)
@@ -106,6 +111,13 @@ class Slim:
             _whole_number(context, "tokens of context")
             _whole_number(prompt, "tokens of a prompt")
             inputs = (torch.zeros(1, 1 if phase == "decode" else prompt, dtype=torch.long),)
+        self.widths = widths or (EQUAL if self._may_be_equal else FREE)
+        if self.widths not in WIDTHS:
+            raise unknown("widths", widths, WIDTHS)
+        if self.widths == EQUAL and not self._may_be_equal:
+            what = f"{EQUAL} widths for {type(model).__name__} with {method}"
+            raise UserError(what, "leave them out: they are of decoders of Hugging Face, with the methods auto, ssl and iss")
+        self._given_widths = widths
         self.round_to = self.target.vector_width()
         self.plan: SlimPlan | None = None
         self.predicted_s: float | None = None
@@ -115,6 +127,7 @@ class Slim:
         self._table = dict(table or {})
         self._whole: Latency | None = None
         self._structures: Structures | None = None
+        self._equal: EqualWidths | None = None
         self._subject: nn.Module | None = None
         self._times: LayerTimes | None = None
         self._shell = None if is_sharded(model) else shell(model)
@@ -157,8 +170,28 @@ class Slim:
             self._not_sharded()
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
             inputs = tuple(each.to(device) if isinstance(each, Tensor) else each for each in self.inputs)
-            self._structures = METHODS[self.method].structures(self.traced(inputs), self.subject, inputs)
+            found = METHODS[self.method].structures(self.traced(inputs), self.subject, inputs)
+            self._equal = equal_widths(self.model, found) if self.widths == EQUAL else None
+            if self._equal is None and self._given_widths == EQUAL:
+                what = f"no config.json of {type(self.model).__name__} can state fewer structures, equal over its layers"
+                raise UserError(what, "give `widths` free")
+            self._structures = self._equal.structures if self._equal else found
         return self._structures
+
+    @property
+    def equal(self) -> tuple[tuple[str, ...], ...]:
+        """Names of layers that keep one width; () if widths are free, or if no configuration can state them."""
+        self.structures  # noqa: B018
+        return self._equal.groups if self._equal else ()
+
+    @property
+    def unstated(self) -> tuple[str, ...]:
+        """Kinds of layers that stay whole because a configuration cannot state their widths."""
+        return self._equal.whole if self.equal and self._equal else ()
+
+    @property
+    def _may_be_equal(self) -> bool:
+        return isinstance(METHODS[self.method], RemoveStructures) and is_decoder(self.model)
 
     def traced(self, inputs: tuple[Any, ...]) -> Structures:
         """Return all structures of the subject, from which the method selects."""
@@ -234,7 +267,7 @@ class Slim:
             return times
         try:
             alike = dict.fromkeys((each.number for each in self.structures.every), 1.0)
-            removed = widths_for(self.structures, alike, times.seconds, self.goal, self.round_to)
+            removed = widths_for(self.structures, alike, times.seconds, self.goal, self.round_to, equal=self.equal)
             small = load(SlimPlan.of(self.structures, removed), self.subject).eval()
             found = self.latency({"whole": self.subject, "small": small})
         except UserError:  # a budget that is met, or a network that is not exported at these widths
@@ -263,7 +296,10 @@ class Slim:
     def _settings(self) -> dict[str, Any]:
         """Return the settings besides the budget."""
         names = ("method", "threads", "context", "prompt")
-        return {**{name: getattr(self, name) for name in names}, "target": self.target.name}
+        return {
+            **{name: getattr(self, name) for name in names},
+            **{"target": self.target.name, "widths": self._given_widths},
+        }
 
     def check(self) -> None:
         """Check the budget. Raises UserError if it is met already, cannot be met, or is not supported by the method."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from paceline.cli.arguments.training_arguments import MODELS, add_recipe_arguments, training_run
 from paceline.cli.guide.sections import common
 from paceline.cli.parser import Answer, Parser
+from paceline.language_record import EQUAL, WIDTHS
 
 EXAMPLE = """example:
   paceline slim lenet5 --data digits --budget speedup=3x --epochs 10 --out runs/slim
@@ -51,10 +52,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--context", metavar="N", type=int, default=None, help=context)
     prompt = "of a language model: tokens of the prompt whose prefill is timed (default 128)"
     parser.add_argument("--prompt", metavar="N", type=int, default=None, help=prompt)
-    widths = (
-        "of a language model: equal over all layers, so that transformers opens the smaller one (default), "
-        "or free: each layer has its own"
-    )
+    widths = f"of a language model: {', or '.join(f'{name}: {meaning}' for name, meaning in WIDTHS.items())} (default {EQUAL})"
     parser.add_argument("--widths", metavar="W", default="", help=widths)
     predict = "only say what other widths, ranks or sparsities would take; nothing is trained, nothing written"
     common(parser.add_argument("--predict", action="store_true", help=predict))
@@ -159,7 +157,6 @@ def _slim_language(o: argparse.Namespace) -> Answer:
     if not o.text:
         raise UserError(f"no text for the language model {o.model}", "give --text FILE")
     given = {"context": o.context, "prompt": o.prompt, "distill": o.distill, "lr": o.lr, "seed": o.seed}
-    given["widths"] = o.widths or None
     run = LanguageRun(
         model=o.model,
         text=o.text,
@@ -168,6 +165,7 @@ def _slim_language(o: argparse.Namespace) -> Answer:
         threads=o.threads,
         epochs=0 if o.predict else o.tune_epochs or 1.0,
         writes=not o.predict,
+        widths=o.widths,
         weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))) or FORMS,
         **{name: value for name, value in given.items() if value is not None},
     )

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError
+from paceline.slimming.language.equal_widths import kinds
 from paceline.slimming.language.importance import IMPORTANCES, influences
 from paceline.slimming.language.perplexity import batches, logits_of, perplexity
-from paceline.slimming.language.stated_config import stated_config
 from paceline.slimming.methods.widths import nearest_widths
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
@@ -21,9 +21,6 @@ from paceline.slimming.structures.structures import Structures
 
 SAMPLES = 32
 """Windows of the text from which importances and perplexities before training are taken."""
-EQUAL, FREE = "equal", "free"
-WIDTHS = (EQUAL, FREE)
-"""Widths: ``equal`` over all layers, as a configuration of Hugging Face can state them, or ``free`` for each layer."""
 MOST_DROPPED = 0.5
 """Largest share of the layers that goes. Men et al. (arXiv:2403.03853) remove about a quarter without training."""
 
@@ -51,11 +48,7 @@ class Candidates:
     Args:
         slim: the decoder and its budget. ``train``: tokens for importances; ``tune``: for perplexities. ``window``: tokens of a
             sample.
-        importances: names in ``IMPORTANCES``. ``widths``: one of ``WIDTHS``.
-
-    Attributes:
-        whole: kinds of layers that stay whole since a configuration cannot state their widths, such as
-            ``self_attn.q_proj.weight``.
+        importances: names in ``IMPORTANCES``.
     """
 
     def __init__(
@@ -65,23 +58,12 @@ class Candidates:
         tune: Tensor,
         window: int,
         importances: Collection[str] = ("wanda", "taylor"),
-        widths: str = EQUAL,
     ) -> None:
-        if widths not in WIDTHS:
-            raise unknown("widths", widths, WIDTHS)
         self.slim, self._tune, self._window = slim, tune, window
         self.structures = replace(slim.structures, branches=())  # whole layers go instead
         self._samples = list(batches(train, window, most=SAMPLES))
         model = slim.model
         self.path = layers_of(model)
-        self.whole: tuple[str, ...] = ()
-        if widths == EQUAL:
-            stated, self.whole = stated_kinds(model, self.structures, self.path)
-            if stated:
-                self.structures = stated
-            else:
-                widths = FREE
-        self._equal = widths == EQUAL
         layers = model.get_submodule(self.path)
         assert isinstance(layers, nn.ModuleList)
         self.influences = influences(layers, lambda: (logits_of(model, rows[:, :-1]) for rows in self._samples))
@@ -132,7 +114,7 @@ class Candidates:
         scores = {each.number: self.scores[importance][each.number] for each in left.every}
         cost: Callable[[Collection[int]], float] = lambda removed: self._cost(inside.union(removed))  # noqa: E731
         removed, now = nearest_widths(
-            left, scores, cost, goal, self.slim.round_to, list(kinds(left, self.path).values()) if self._equal else ()
+            left, scores, cost, goal, self.slim.round_to, list(kinds(left, self.path).values()) if self.slim.equal else ()
         )
         return dropped, left, removed, now
 
@@ -147,36 +129,6 @@ class Candidates:
         """Return the structures in some layers."""
         starts = tuple(f"{self.path}.{number}." for number in dropped)
         return (each.number for each in self.structures.every if starts and each.layer.startswith(starts))
-
-
-def kinds(structures: Structures, path: str) -> dict[str, list[str]]:
-    """Return the layers by kind, such as the MLPs of all decoder layers; those with other numbers of structures are apart.
-
-    Args:
-        path: of the list of decoder layers.
-    """
-    found: dict[tuple[str, int], list[str]] = {}
-    for layer, every in structures.layers().items():
-        _, inside, own = layer.partition(f"{path}.")
-        found.setdefault((own.partition(".")[2] if inside else layer, len(every)), []).append(layer)
-    repeated = {name for name, _ in found if sum(other == name for other, _ in found) > 1}
-    return {f"{name} of {count}" if name in repeated else name: layers for (name, count), layers in found.items()}
-
-
-def stated_kinds(model: nn.Module, structures: Structures, path: str) -> tuple[Structures | None, tuple[str, ...]]:
-    """Return the structures whose widths a configuration can state, None if there are none, and the other kinds of layers.
-
-    Each kind is tried with half of its structures.
-    """
-    layers, good, bad = structures.layers(), set[str](), []
-    for kind, names in kinds(structures, path).items():
-        gone = {each.number for name in names for each in layers[name][1::2]}
-        if stated_config(model, load(SlimPlan.of(structures, gone), model)) is not None:
-            good.update(names)
-        else:
-            bad.append(kind)
-    left = structures.only(each for each in structures.every if each.layer in good) if good else None
-    return left, tuple(bad)
 
 
 def plan_of(structures: Structures, removed: Collection[int], layers: Sequence[int] = ()) -> SlimPlan:

@@ -7,7 +7,7 @@ Wang et al., ICLR 2021). All others train freely; a structure that becomes impor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ class BudgetPath(WrappedOptimizer):
 
     Args:
         cost: cost of the network without some structures. ``goal``: end of the path, in the cost's unit.
-        steps: steps of the path. ``round_to``: widths are multiples of it.
+        steps: steps of the path. ``round_to``: widths are multiples of it. ``equal``: as of ``nearest_widths``.
     """
 
     def __init__(
@@ -47,10 +47,12 @@ class BudgetPath(WrappedOptimizer):
         goal: float,
         steps: int,
         round_to: int = 8,
+        equal: Sequence[Sequence[str]] = (),
     ) -> None:
         super().__init__(optimizer, 1.0)
         self.groups = StructureNorms(model, structures)
-        self._structures, self._cost, self._goal, self._round_to = structures, cost, goal, round_to
+        self._structures, self._cost, self._goal = structures, cost, goal
+        self._rules = round_to, equal
         self._whole = cost(())
         self._descent = max(1, round(DESCENT * steps))
         self._every = max(1, self._descent // TURNS)
@@ -86,7 +88,7 @@ class BudgetPath(WrappedOptimizer):
         share = min(1.0, (self._done + self._every) / self._descent)
         aim = self._whole * (self._goal / self._whole) ** share
         importance = dict(zip(self.groups.numbers, weighed.tolist(), strict=True))
-        chosen, _ = nearest_widths(self._structures, importance, self._cost, aim, self._round_to)
+        chosen, _ = nearest_widths(self._structures, importance, self._cost, aim, *self._rules)
         shrinks = torch.tensor([float(number in chosen) for number in self.groups.numbers], device=norms.device)
         self._pull = shrinks * norms / self._every
 

@@ -73,6 +73,10 @@ class Task(Protocol):
         """Least latency of many runs of the whole network."""
 
     @property
+    def equal(self) -> tuple[tuple[str, ...], ...]:
+        """Names of layers that keep one width."""
+
+    @property
     def times(self) -> LayerTimes:
         """Times of the layers at other widths."""
 
@@ -161,7 +165,7 @@ class Method(ABC):
 def _equal_removals(slim: Task) -> set[int]:
     """Return the structures to remove for the budget if a layer's are equally important. Raises UserError if none meet it."""
     alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
-    return widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)
+    return widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show, slim.equal)
 
 
 @dataclass(frozen=True)
@@ -194,13 +198,13 @@ class RemoveStructures(Method):
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """Return the path to the budget."""
         self.check(slim)
-        return BudgetPath(optimizer, slim.model, slim.structures, slim.cost, slim.goal, steps, slim.round_to)
+        return BudgetPath(optimizer, slim.model, slim.structures, slim.cost, slim.goal, steps, slim.round_to, slim.equal)
 
     def plan(self, slim: Task) -> Planned:
         """Return the plan of the widths."""
         norms = StructureNorms(slim.model, slim.structures)
         importance = dict(zip(norms.numbers, norms.importance().tolist(), strict=True))
-        removed = widths_for(slim.structures, importance, slim.cost, slim.goal, slim.round_to, slim.show)
+        removed = widths_for(slim.structures, importance, slim.cost, slim.goal, slim.round_to, slim.show, slim.equal)
         seconds = None if slim.budget.kind == "size" else slim.times.seconds(removed)
         cut = _nonzero_note(sum(importance[number] > 0 for number in removed), len(removed), "structures")
         return Planned(SlimPlan.of(slim.structures, removed), seconds, slim.structures.kept, cut)

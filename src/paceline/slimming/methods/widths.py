@@ -27,6 +27,7 @@ def widths_for(
     budget: float,
     round_to: int = 8,
     show: Callable[[float], str] = format_seconds,
+    equal: Sequence[Sequence[str]] = (),
 ) -> set[int]:
     """Return the numbers of the structures to remove.
 
@@ -40,12 +41,12 @@ def widths_for(
             of a kernel: of one of its rows, relative to the rows that always stay (``StructureNorms.importance``).
         cost: cost of the network without some structures: ``LayerTimes.seconds``, or bytes.
         budget: budget of the cost. ``show``: writes a cost.
-        round_to: a width is a multiple of it, unchanged, or a smaller power of two.
+        round_to: a width is a multiple of it, unchanged, or a smaller power of two. ``equal``: as of ``nearest_widths``.
 
     Raises:
         UserError: no widths meet the budget; the least that can be met is named.
     """
-    removed, now = nearest_widths(structures, importance, cost, budget, round_to)
+    removed, now = nearest_widths(structures, importance, cost, budget, round_to, equal)
     if now > budget:
         least = f"the least that its structures allow is {show(now)}"
         raise UserError(f"a budget of {show(budget)} cannot be met", f"give a larger budget; {least}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from paceline.edge.language_run import LanguageRun, _file_bytes, _steps, slim_language
+from paceline.edge.language_run import LanguageRun, _file_bytes, _opens_note, _steps, slim_language
 from paceline.errors import UserError
 from paceline.language_record import LanguageRecord
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
@@ -27,8 +29,15 @@ TEXT = "The whale swam past the ship, and the crew saw it. " * 80
 
 def run_of(folder: Path, **changes: Any) -> LanguageRun:
     (folder / "text.txt").write_text(TEXT)
-    given = {"budget": Budget.parse("decode=1.5x"), "context": 16, "prompt": 32, "lr": 3e-3, **changes}
-    return LanguageRun(model=str(folder / "model"), text=str(folder / "text.txt"), out=str(folder / "out"), **given)
+    given = {
+        "budget": Budget.parse("decode=1.5x"),
+        "context": 16,
+        "prompt": 32,
+        "lr": 3e-3,
+        "out": str(folder / "out"),
+        **changes,
+    }
+    return LanguageRun(model=str(folder / "model"), text=str(folder / "text.txt"), **given)
 
 
 def checked(record: LanguageRecord, run: LanguageRun, model: torch.nn.Module) -> None:
@@ -122,6 +131,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
         ({"distill": 2.0}, "a share of 2"),
         ({"lr": 0.0}, "learning rate 0"),
         ({"widths": "fre"}, "fre"),
+        ({"out": str(tmp_path)}, "model would be replaced by the smaller model"),
     ):
         with pytest.raises(UserError, match=says):
             run_of(tmp_path, **changes)
@@ -129,6 +139,13 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     steps = {epochs: _steps(run_of(tmp_path, epochs=epochs), parts) for epochs in (0, 0.01, 0.5, 2)}
     assert steps == {0: 0, 0.01: 1, 0.5: 5, 2: 20}
     assert str(run_of(tmp_path, budget=Budget.parse("speedup=2x")).budget) == "decode=2x"
+    assert not run_of(tmp_path, out=str(tmp_path), writes=False).writes
+
+
+def test_the_note_on_what_opens_names_a_folder_only_if_it_is_written(tmp_path: Path) -> None:
+    search: Any = SimpleNamespace(slim=SimpleNamespace(unstated=()))
+    for opens, writes in itertools.product((True, False), repeat=2):
+        assert ("out/model" in _opens_note(run_of(tmp_path, writes=writes), search, opens)) == writes
 
 
 @pytest.mark.long

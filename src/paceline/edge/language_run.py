@@ -102,6 +102,8 @@ class LanguageRun:
                 raise UserError(f"{getattr(self, name)} for `{name}`", "give a whole number from 1 up")
         if self.context < 2:
             raise UserError("a context of 1 token", "give at least 2: the text is read in windows of it")
+        if self.writes and Path(self.model).resolve().is_relative_to((Path(self.out) / FOLDER).resolve()):
+            raise UserError(f"{self.model} would be replaced by the smaller model", f"give another --out than {self.out}")
         if not 0 <= self.epochs < float("inf"):
             raise UserError(f"{self.epochs} epochs", "give `tune_epochs` from 0 up, such as 0.25")
         if not 0 <= self.distill <= 1:
@@ -266,11 +268,14 @@ def _save_model(run: LanguageRun, small: nn.Module, drafts: Path) -> bool:
 
 def _opens_note(run: LanguageRun, search: Candidates, opens: bool) -> str:
     """Say what opens the smaller model, and which layers stay whole so that it opens."""
-    place = f"{run.out}/{FOLDER}" if run.writes else "its folder"
+    place = f"{run.out}/{FOLDER}"
     if not opens:
         words = "No config.json can state these widths: transformers, vLLM and llama.cpp cannot open the smaller model."
-        return f"{words} paceline.slim.load({place!r}) does." if run.writes else f"{words} paceline.slim.load does."
-    words = f"The smaller model opens in transformers with equal logits, from {place}. vLLM and llama.cpp were not tried."
+        return f"{words} paceline.slim.load({place!r}) does." if run.writes else f"{words} paceline.slim.load would."
+    words = f"The smaller model opens in transformers with equal logits, from {place}."
+    if not run.writes:
+        words = "The smaller model would open in transformers with equal logits; nothing was written."
+    words = f"{words} vLLM and llama.cpp were not tried."
     if not search.slim.unstated:
         return words
     whole = ", ".join(each.removesuffix(".weight").removesuffix(".bias") for each in search.slim.unstated)

@@ -63,8 +63,8 @@ class SlimRun:
 
     Attributes:
         training: training settings of the whole network; ``out`` is the common directory, ``start`` the trained weights.
-        path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: epochs of the slimmed network; 0: a
-            third, or all of the training's if it starts untrained.
+        path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: epochs of the slimmed network; 0:
+            half, or all of the training's if it starts untrained.
         distill: weight of the whole network's outputs in fine-tuning.
         weights: forms of weights in which the whole, the slimmed and a less slimmed network are measured too, on ONNX Runtime.
     """

@@ -26,6 +26,6 @@ def test_the_screen_has_a_row_for_each_file() -> None:
     for part in ("whole, fp32", "smaller, int8", "meets it", "over it", "3 of 4 layers", "32 of 64", "A note."):
         assert part in text
     assert "which loses least is unknown" in answer_text(record(random=True))
-    for tokens, says in ((0, "no (--tune-epochs 0); perplexity 30 without"), (1000, "perplexity 30 before")):
+    for tokens, says in ((0, "trained no; perplexity 30 without"), (1000, "perplexity 30 before")):
         text = " ".join(language_screen(record(trained={"tokens": tokens, "distill": 0.5})).text().split())
         assert says in text and "on the text that candidates are chosen by, which is not the table's" in text

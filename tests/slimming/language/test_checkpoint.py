@@ -9,6 +9,7 @@ import torch
 
 from paceline.errors import UserError
 from paceline.slimming.language.checkpoint import TextParts, load_checkpoint
+from paceline.slimming.language.model_folder import load_folder
 from tiny_decoders import config, decoder
 
 
@@ -25,6 +26,29 @@ def test_weights_are_those_of_the_folder_or_random(tmp_path: Path) -> None:
     assert other.random
     with pytest.raises(UserError, match=r"no tokenizer.json"):
         other.tokens("a")
+
+
+def test_missing_and_unknown_weights_are_refused_by_name_but_not_tied_ones(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = tmp_path / "model.safetensors"
+    decoder("Qwen3").save_pretrained(tmp_path)  # type: ignore[operator]
+    weights = load_file(str(file))
+    assert "lm_head.weight" not in weights
+    gone = "model.layers.1.mlp.up_proj.weight"
+    for kept, says in (
+        (weights, ""),
+        ({name: each for name, each in weights.items() if name != gone}, f"lacks the weights: {gone}"),
+        (weights | {"other.weight": weights[gone].clone()}, "has weights that Qwen3ForCausalLM does not: other.weight"),
+    ):
+        save_file(kept, str(file), metadata={"format": "pt"})
+        for load in (load_checkpoint, load_folder):
+            try:
+                load(tmp_path)
+                found = ""
+            except UserError as error:
+                found = error.message
+            assert found.endswith(says) and bool(says) == bool(found)
 
 
 @pytest.mark.long

@@ -61,12 +61,12 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("--device", metavar="NAME", default="", help=device)
     path = "epochs on the way to the budget (default half of --epochs)"
-    parser.add_argument("--path-epochs", metavar="E", type=int, default=0, help=path)
+    parser.add_argument("--path-epochs", metavar="E", type=int, default=None, help=path)
     tune = (
         "epochs of fine-tuning the slimmed network (default half of --epochs; compact: --epochs; "
-        "language models: 1, or a part of one, such as 0.25)"
+        "language models: 1, or a part of one, such as 0.25; 0: none)"
     )
-    parser.add_argument("--tune-epochs", metavar="E", type=float, default=0, help=tune)
+    parser.add_argument("--tune-epochs", metavar="E", type=float, default=None, help=tune)
     teacher = "share of the whole network's outputs in the fine-tuning loss, from 0 to 1 (default 0.5)"
     parser.add_argument("--distill", metavar="SHARE", type=float, default=None, help=teacher)
     parser.add_argument("--workers", metavar="N", type=int, help="processes that train on this machine (default 2)")
@@ -108,8 +108,8 @@ def _slim(o: argparse.Namespace) -> Answer:
         method=o.method,
         target=o.target,
         threads=o.threads,
-        path_epochs=o.path_epochs,
-        tune_epochs=_whole(o.tune_epochs),
+        path_epochs=_whole(o.path_epochs, "path-epochs"),
+        tune_epochs=_whole(o.tune_epochs, "tune-epochs"),
         distill=share,
         weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))),
     )
@@ -127,12 +127,16 @@ def _slim(o: argparse.Namespace) -> Answer:
     return answer, slim_screen(record).writing(*files).missing(*(OVER,) * missed_budget(run.budget, record))
 
 
-def _whole(epochs: float) -> int:
-    """Return whole epochs. Raises UserError for a part of one."""
+def _whole(epochs: float | None, option: str) -> int:
+    """Return whole epochs, 0 for the default. Raises UserError for a part of one or for none."""
     from paceline.errors import UserError
 
+    if epochs is None:
+        return 0
     if not float(epochs).is_integer():
         raise UserError(f"{epochs:g} epochs of tuning", "give a whole number; language models alone take a part of an epoch")
+    if not epochs:
+        raise UserError(f"--{option} 0", "give 1 or more, or leave it out; language models alone take 0 epochs of tuning")
     return int(epochs)
 
 
@@ -144,7 +148,7 @@ def is_language_model(model: str) -> bool:
 def _slim_language(o: argparse.Namespace) -> Answer:
     import sys
 
-    from paceline.edge.language_run import FORMS, LanguageRun, slim_language
+    from paceline.edge.language_run import EPOCHS, FORMS, LanguageRun, slim_language
     from paceline.errors import UserError
     from paceline.reporting.text.language_text import language_screen
     from paceline.slimming.methods.budget import Budget
@@ -163,7 +167,7 @@ def _slim_language(o: argparse.Namespace) -> Answer:
         budget=Budget.parse(o.budget),
         out=o.out,
         threads=o.threads,
-        epochs=0 if o.predict else o.tune_epochs or 1.0,
+        epochs=0 if o.predict else EPOCHS if o.tune_epochs is None else o.tune_epochs,
         writes=not o.predict,
         widths=o.widths,
         weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))) or FORMS,

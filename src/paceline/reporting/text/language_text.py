@@ -84,6 +84,6 @@ def _trained(record: LanguageRecord) -> str:
     tokens, share = record.trained["tokens"], record.trained["distill"]
     where = "on the text that candidates are chosen by, which is not the table's"
     if not tokens:
-        return f"no (--tune-epochs 0); perplexity {record.before:.4g} without, {where}"
+        return f"no; perplexity {record.before:.4g} without, {where}"
     taught = f"{format_count(tokens)} tokens of the text, {share:.0%} by the whole model's distribution"
     return f"{taught}; perplexity {record.before:.4g} before, {where}"

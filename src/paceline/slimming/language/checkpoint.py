@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ TEST, TUNE = 0.1, 0.05
 """Shares of a text that are held out, its end, and that decide between candidates, just before."""
 LEAST_WINDOWS = 4
 """Windows of tokens that each part of a text has at least."""
+NAMED = 4
+"""Most weights that a refusal names."""
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin")
 
 
@@ -54,8 +57,8 @@ def load_checkpoint(path: str | Path, seed: int = 0) -> Checkpoint:
     """Load a folder with ``config.json`` and safetensors. Without weights they are random.
 
     Raises:
-        UserError: no such folder, no causal language model, a configuration or weights that transformers refuses, or
-            transformers is not installed.
+        UserError: no such folder, no causal language model, a configuration or weights that transformers refuses, weights
+            that are missing or too many, or transformers is not installed.
     """
     folder = Path(path)
     try:
@@ -73,11 +76,33 @@ def load_checkpoint(path: str | Path, seed: int = 0) -> Checkpoint:
             torch.manual_seed(seed)
             model = auto.from_config(transformers.AutoConfig.from_pretrained(folder), dtype=torch.float32)
         else:
-            model = auto.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+            model = with_its_weights(auto, folder, dtype=torch.float32)
+    except UserError:
+        raise
     except Exception as error:  # transformers raises different errors
         what = f"transformers cannot load {path} ({kind or 'no model_type'}): {shorten(str(error))}"
         raise UserError(what, "give a checkpoint for causal language modelling") from error
     return Checkpoint(folder.name, model.eval(), _tokenizer(folder), random)
+
+
+def with_its_weights(kind: Any, folder: Path, **options: Any) -> nn.Module:
+    """Load a model of a class of transformers, all of whose weights are those of the folder. Tied weights may be missing.
+
+    Raises:
+        UserError: weights that are missing, which transformers would draw at random, or that it would leave out.
+    """
+    model, found = kind.from_pretrained(folder, local_files_only=True, output_loading_info=True, **options)
+    for names, what in (
+        (found["missing_keys"], "lacks the weights"),
+        (found["unexpected_keys"], f"has weights that {type(model).__name__} does not"),
+    ):
+        if names:
+            some = ", ".join(sorted(names)[:NAMED]) + f" and {len(names) - NAMED} more" * (len(names) > NAMED)
+            raise UserError(
+                f"{folder} {what}: {some}", "give the complete checkpoint of one model; no weight is made up or left out"
+            )
+    loaded: nn.Module = model
+    return loaded
 
 
 def _tokenizer(folder: Path) -> Callable[[str], list[int]] | None:

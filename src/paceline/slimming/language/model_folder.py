@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from paceline.errors import UserError, shorten
+from paceline.slimming.language.checkpoint import with_its_weights
 from paceline.slimming.language.stated_config import is_hugging_face, quiet, stated_config
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import load
@@ -104,8 +105,7 @@ def load_folder(path: str | Path) -> nn.Module:
         with quiet():
             if (folder / "config.json").is_file():
                 kind = getattr(transformers, json.loads((folder / "config.json").read_text(encoding="utf-8"))[KIND][0])
-                opened: nn.Module = kind.from_pretrained(folder, local_files_only=True)
-                return opened.eval()
+                return with_its_weights(kind, folder).eval()
             config = transformers.AutoConfig.from_pretrained(folder / WHOLE, local_files_only=True)
             plan = SlimPlan.load(folder / PLAN)
             dtype = next(iter(load_file(str(folder / WEIGHTS)).values())).dtype

@@ -2,6 +2,7 @@
 
     python benchmarks/slim_decoder.py --data FOLDER --work WORK --out benchmarks/results/slim_decoder.csv
     python benchmarks/slim_decoder.py --short --data FOLDER --work WORK --out FILE.csv
+    python benchmarks/slim_decoder.py --summary --out benchmarks/results/slim_decoder.csv
 
 FOLDER holds tinyshakespeare/ and war-and-peace/. The whole model is a Qwen3 of 10.5 million parameters with random weights at
 the start and a vocabulary of byte pairs of the books. It trains for ``--steps``. ``paceline slim`` then runs as a user runs it.
@@ -13,6 +14,9 @@ WORK/whole and WORK/slim are used again if they are there. All other contenders 
 
 Perplexities are of held-out text, times of ONNX Runtime with a cache, all in turns. Torch-Pruning 1.6 has no row: it does not
 prune a Qwen3 to fewer key and value heads and rows at a budget of a token's time; ``slim_reach.py`` has what it does.
+
+``change`` is against the whole model as it is. --summary measures nothing: it prints the answer of ``paceline slim`` on the
+rows of each run, and the loss of each row, which is against the whole model after as many tokens.
 """
 
 from __future__ import annotations
@@ -22,23 +26,25 @@ import copy
 import gzip
 import json
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from rows import append
+from rows import append, read
 from torch import nn
 
 from paceline.edge.language_run import BATCH, DISTILL, FORMS, HELD_OUT, LESS, LR, LanguageRun, LanguageTask, slim_language
-from paceline.language_record import WIDTHS, LanguageRecord
+from paceline.language_record import SMALLER, TRAINED_WHOLE, WHOLE, WIDTHS, LanguageMeasurement, LanguageRecord
+from paceline.reporting.text.language_text import answer_text
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.language.candidates import Candidates
 from paceline.slimming.language.checkpoint import Checkpoint, TextParts, load_checkpoint
 from paceline.slimming.language.distillation import TextTraining, train_language_model
 from paceline.slimming.latency.token_times import TokenLatency, TokenRunner, token_latencies
 from paceline.slimming.methods.budget import Budget
-from paceline.slimming.methods.weight_forms import parse_weights
+from paceline.slimming.methods.weight_forms import FP32, INT4, INT8, INT8_BLOCKS, parse_weights
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import load
 
@@ -48,6 +54,9 @@ COLUMNS = (
 )
 FILES = ("tinyshakespeare/input.txt.gz", "war-and-peace/2600-0.txt.gz")
 PEERS = ["longer", "magnitude", "scratch"]
+LONGER = (TRAINED_WHOLE, "longer")
+"""Names of the whole model after as many tokens as the smaller one: of ``paceline slim``, and of a peer here before."""
+BITS = {str(form): form.bits for form in (FP32, INT8, INT8_BLOCKS, INT4)}
 VOCABULARY, CONTEXT, WHOLE_BATCH = 2048, 128, 4
 SIZES: dict[str, Any] = {
     "hidden_size": 384,
@@ -123,9 +132,10 @@ def _say(step: int, loss: float) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Train, slim, measure, add rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True, help="where checkpoints and files stay")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--work", type=Path, help="where checkpoints and files stay")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--summary", action="store_true")
     parser.add_argument("--budget", default="decode=2x")
     parser.add_argument("--steps", type=int, default=600, help="of the whole model, 512 tokens each")
     parser.add_argument("--epochs", type=int, default=1, help="of the smaller model and its peers")
@@ -140,6 +150,11 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--short", action="store_true", help="a tiny model on the first characters")
     options = parser.parse_args(arguments)
+    if options.summary:
+        print(summary(read(options.out)))
+        return
+    if options.data is None or options.work is None:
+        parser.error("give --data and --work")
     options.work.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     text = books(options.data, options.characters)
@@ -190,6 +205,74 @@ def rows(options: argparse.Namespace, run: LanguageRun, record: LanguageRecord, 
         times = token_latencies({"whole": whole, peer: peers.file}, VOCABULARY, context=CONTEXT, prompt=CONTEXT)
         found = TokenRunner(peers.file).perplexity(parts.test.numpy(), CONTEXT, HELD_OUT)
         _append(options, run, peer, "fp32", times["whole"], times[peer], found, first.perplexity, peers)
+
+
+def summary(every: Iterable[Mapping[str, Any]]) -> str:
+    """Return the answer on each run's rows, and a line for each row with its loss."""
+    lines: list[str] = []
+    for record in records(every):
+        lines += [f"{answer_text(record)}.", ""]
+        for row in record.rows:
+            loss = record.loss(row)
+            change = "loss unknown" if loss is None else f"{100 * loss:+.1f} %"
+            lines.append(f"- {row.name}, {row.weights}: {record.whole.decode_s / row.decode_s:.2f}x per token, {change}")
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
+def records(every: Iterable[Mapping[str, Any]]) -> list[LanguageRecord]:
+    """Return the records of the runs in a file. Each begins with the whole model in fp32.
+
+    A run without the whole model after as many tokens takes its row from another run of the same whole model.
+    """
+    runs: list[list[Mapping[str, Any]]] = []
+    for row in every:
+        if (row["contender"], row["weights"]) == (WHOLE, FP32.name):
+            runs.append([])
+        runs[-1].append(row)
+    yardsticks = {(run[0]["perplexity"], row["tokens"]): row for run in runs for row in run if row["contender"] in LONGER}
+    found = []
+    for run in runs:
+        learned = next((row["tokens"] for row in run if row["contender"] == SMALLER), 0)
+        if not any(row["contender"] in LONGER for row in run) and (run[0]["perplexity"], learned) in yardsticks:
+            run.append(yardsticks[run[0]["perplexity"], learned])
+        found.append(_record(run, learned))
+    return found
+
+
+def _record(run: list[Mapping[str, Any]], learned: int) -> LanguageRecord:
+    made = [
+        LanguageMeasurement(
+            name=TRAINED_WHOLE if row["contender"] in LONGER else row["contender"],
+            weights=row["weights"],
+            bits=BITS[row["weights"]],
+            **dict.fromkeys(("decode_s", "decode_low_s", "decode_high_s"), run[0]["decode_ms"] / 1e3 / row["decode_speedup"]),
+            prefill_s=row["prefill_ms"] / 1e3,
+            perplexity=row["perplexity"],
+            parameters=row["parameters"],
+            file_bytes=round(1e6 * row["file_mb"]),
+            meets=row["meets"] == str(True),
+        )
+        for row in run
+    ]
+    first = run[0]
+    return LanguageRecord(
+        model="decoder",
+        budget=first["budget"],
+        goal=0.0,
+        context=first["context"],
+        prompt=first["context"],
+        threads=1,
+        rows=tuple(made),
+        layers=(),
+        whole_layers=first["layers"],
+        widths={},
+        importance="",
+        before=0.0,
+        predicted=0.0,
+        trained={"tokens": learned},
+        random=False,
+    )
 
 
 def _slimmed(folder: Path, stem: str, whole: nn.Module) -> nn.Module | None:

@@ -10,7 +10,7 @@ from paceline.language_record import LanguageMeasurement, LanguageRecord
 def row(name: str, weights: str, decode_ms: float, perplexity: float) -> LanguageMeasurement:
     """Return a measurement; it meets a budget of 2 ms."""
     seconds, size = decode_ms / 1e3, round(1e6 * decode_ms)
-    bits, parameters = {"fp32": 32, "int8": 8}[weights], {"whole": 1000, "smaller": 600}[name]
+    bits, parameters = {"fp32": 32, "int8": 8}[weights], {"smaller": 600}.get(name, 1000)
     times = (seconds, seconds, seconds, seconds)
     return LanguageMeasurement(name, weights, bits, *times, perplexity, parameters, size, seconds <= 2e-3)
 

@@ -15,6 +15,9 @@ WIDTHS: Mapping[str, str] = {
     FREE: "each layer has its own",
 }
 """Widths of a decoder's layers, with what they mean. Decoders of Hugging Face have the first by default."""
+WHOLE, TRAINED_WHOLE, SMALLER, LESS = "whole", "trained whole", "smaller", "less removed"
+"""Models that are measured. The second is the whole model after as many tokens as the smaller one, the yardstick of its loss.
+From the last one goes only what a form of its weights leaves of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class LanguageMeasurement:
     """A decoder with its cache on ONNX Runtime.
 
     Attributes:
-        name: ``whole``, ``smaller``, or ``less removed``: smaller by what the form of its weights leaves of the budget.
+        name: ``WHOLE``, ``TRAINED_WHOLE``, ``SMALLER`` or ``LESS``.
         weights: form of the weights. ``bits``: those of a weight of a product.
         decode_s: median seconds of a token. ``decode_low_s``, ``decode_high_s``: quartiles. ``prefill_s``: median of a prompt.
         perplexity: on the held-out text, by the file itself. ``parameters``: weights. ``file_bytes``: bytes of the file.
@@ -83,10 +86,28 @@ class LanguageRecord:
         """The whole model in fp32."""
         return self.rows[0]
 
+    def loss(self, row: LanguageMeasurement) -> float | None:
+        """Return the perplexity of a row over that of the whole model in fp32 after as much training, less 1.
+
+        Returns:
+            None if the row learned the text and the whole model did not, or if the weights are random.
+        """
+        learned = row.name != WHOLE and bool(self.trained["tokens"])
+        yardstick = next((each for each in self.rows if each.name == TRAINED_WHOLE), None) if learned else self.whole
+        return None if yardstick is None or self.random else row.perplexity / yardstick.perplexity - 1
+
+    @property
+    def fewer_bits(self) -> LanguageMeasurement | None:
+        """Row of the whole model that meets the budget in fewer bits at the least perplexity; None if there is none."""
+        fewer = (each for each in self.rows if each.meets and each.name == WHOLE and each.bits < self.whole.bits)
+        return min(fewer, key=lambda each: each.perplexity, default=None)
+
     @property
     def best(self) -> LanguageMeasurement | None:
-        """Row that meets the budget at the least perplexity; None if no row does."""
-        return min((each for each in self.rows if each.meets), key=lambda each: each.perplexity, default=None)
+        """Row that meets the budget at the least loss; None if no row does. Rows without a loss come last, by perplexity."""
+        meeting = [(self.loss(each), each) for each in self.rows if each.meets]
+        least = min(meeting, key=lambda pair: (pair[0] is None, pair[0] or 0.0, pair[1].perplexity), default=None)
+        return least[1] if least else None
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain data, with the answer as the number of its row."""

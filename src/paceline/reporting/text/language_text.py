@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.language_record import LanguageMeasurement, LanguageRecord
+from paceline.language_record import LESS, WHOLE, LanguageMeasurement, LanguageRecord
 from paceline.reporting.text.screen import GAP, Pair, Paragraph, Screen, Table
 from paceline.units import format_bytes, format_count, format_seconds
 
@@ -19,13 +19,13 @@ def language_screen(record: LanguageRecord) -> Screen:
             Paragraph(f"{answer}."),
             GAP,
             Table(
-                ("", "token", "speed", f"{record.prompt} tokens", "file", "perplexity", "budget"),
+                ("", "token", "speed", f"{record.prompt} tokens", "file", "perplexity", "loss", "budget"),
                 [_row(record, each) for each in record.rows],
-                frozenset({0, 6}),
+                frozenset({0, 7}),
             ),
             GAP,
             Pair("smaller", _smaller(record)),
-            *(Pair(each.name, _less_removed(record, each)) for each in record.rows if each.name == "less removed"),
+            *(Pair(each.name, _less_removed(record, each)) for each in record.rows if each.name == LESS),
             Pair("token", f"after {record.context} tokens, {record.threads} thread{'s' * (record.threads > 1)}, in turns"),
             Pair("trained", _trained(record)),
             *(Paragraph(note) for note in record.notes),
@@ -37,17 +37,31 @@ def language_screen(record: LanguageRecord) -> Screen:
 
 
 def answer_text(record: LanguageRecord) -> str:
-    """Return the answer as a sentence without its end."""
-    best = record.best
+    """Return the answer without its last full stop: fewer bits alone first, then the row of the least loss."""
+    best, alone = record.best, record.fewer_bits
     if best is None:
         return f"Nothing measured meets {record.budget}"
-    kind = KINDS[best.parameters < record.whole.parameters, best.bits < record.whole.bits] or "the whole model"
-    change = 100 * (best.perplexity / record.whole.perplexity - 1)
-    faster = record.whole.decode_s / best.decode_s
     if record.random:
         meets = ", ".join(_name(each) for each in record.rows if each.meets)
         return f"{record.budget} is met by {meets}; with random weights, which loses least is unknown"
-    return f"{record.budget} at the least loss: {kind} ({_name(best)}), {faster:.2f}x per token, perplexity {change:+.1f} %"
+    kind = KINDS[best.parameters < record.whole.parameters, best.bits < record.whole.bits] or "the whole model"
+    least = f"{record.budget} at the least loss: {kind} {_figures(record, best)}"
+    if alone is None:
+        return least
+    if alone == best:
+        return f"{least}. Nothing is removed: only beyond this budget is a smaller model needed"
+    return f"Fewer bits alone meet {record.budget}: {_figures(record, alone)}. {least}"
+
+
+def _figures(record: LanguageRecord, row: LanguageMeasurement) -> str:
+    """Return the name of a row, its speed, and its perplexity against the whole model after as much training."""
+    loss, faster = record.loss(row), record.whole.decode_s / row.decode_s
+    if loss is None:
+        change = 100 * (row.perplexity / record.whole.perplexity - 1)
+        unknown = "but the whole model did not learn the text, so its loss is unknown"
+        return f"({_name(row)}), {faster:.2f}x per token, perplexity {change:+.1f} %, {unknown}"
+    learned = " against the whole model trained on as many tokens" * (row.name != WHOLE and bool(record.trained["tokens"]))
+    return f"({_name(row)}), {faster:.2f}x per token, perplexity {100 * loss:+.1f} %{learned}"
 
 
 def _name(row: LanguageMeasurement) -> str:
@@ -62,6 +76,7 @@ def _row(record: LanguageRecord, row: LanguageMeasurement) -> tuple[str, ...]:
         format_seconds(row.prefill_s),
         format_bytes(row.file_bytes),
         f"{row.perplexity:.2f}",
+        "?" if (loss := record.loss(row)) is None else f"{100 * loss:+.1f} %",
         "meets it" if row.meets else "over it",
     )
 

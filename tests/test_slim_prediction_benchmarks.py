@@ -17,6 +17,7 @@ pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'pacel
 import edge_latency  # noqa: E402
 import slim_prediction  # noqa: E402
 import slim_promises  # noqa: E402
+from promise_tables import misses, replaced, section  # noqa: E402
 from rows import read  # noqa: E402
 
 from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode  # noqa: E402
@@ -78,3 +79,29 @@ def test_short_form_of_the_promises_writes_rows_and_a_table(tmp_path: Path, caps
     assert rows[0]["low"] <= rows[0]["measured"] <= rows[0]["high"] < 1.5 and rows[0]["other_clock"] > 0
     slim_promises.main(["--summary", "--out", str(out)])
     assert "| all |" in capsys.readouterr().out
+
+
+def test_the_summary_counts_networks_that_became_too_small_and_names_those_without_figures() -> None:
+    made = {"from": "own", "budget": "speedup=2x", "error": 0.01, "low": 0.4, "high": 0.6, "load": 3, "why": ""}
+    rows = [
+        *(
+            {**made, "architecture": f"{number}", "over": over}
+            for number, over in enumerate((0.06, 0.04, -0.04, -0.06, -0.6, ""))
+        ),
+        {**made, "architecture": "3", "over": -0.07},
+        {**made, "architecture": "a", "error": "", "over": "", "why": "a budget of 8 µs (1.2x) cannot be met"},
+        {**made, "architecture": "b", "error": "", "over": "", "why": "B cannot be exported to ONNX: [96mno[0m."},
+        {**made, "architecture": "c", "error": "", "over": "", "why": "ValueError: no"},
+    ]
+    text = section(rows, [*"012345abc", "other"])
+    assert "2 of 5 were within 5 % of the budget, and 4 at most 5 % over it: 1 missed it, 2 became smaller" in text
+    assert "The median is -4.0 %." in text and "(rows without it: 1)" in text and "in 6 of 6 with figures" in text
+    assert "No budget of these can be met for 1: a. No file is exported of 1: b. Other errors end 1: c." in text
+    assert "| own | 9 | 3 | 1.0 % | 6 | -4.0 % | 2 of 5 | 4 of 5 |" in text and "Not run: other." in text
+    assert [line[0] for line in misses(rows)] == [*"034abc"] and "b: B cannot be exported to ONNX: no." in misses(rows)
+
+
+def test_the_page_has_the_part_made_from_the_rows() -> None:
+    page = (BENCHMARKS.parent / "docs" / "slim.md").read_text(encoding="utf-8")
+    rows = read(BENCHMARKS / "results" / "slim_promises.csv")
+    assert replaced(page, section(rows, list(slim_promises.NETWORKS))) == page, "slim_promises.py --summary --page docs/slim.md"

@@ -47,8 +47,9 @@ COLUMNS = (
 BY_ARITHMETIC = (
     OUTPUT,
     TIED,
-    "averages over it",  # a norm over the residual stream
-    "mean needs it whole",  # the same, written out
+    "layer_norm averages over it",  # and subtracts the mean
+    "a mean that is subtracted",  # the same, written out
+    "instance_norm averages over it",
     "rows of an embedding are tokens",
     "softmax needs it whole",  # a router's scores, attention's tokens
     "adds what has a fixed size",  # an input that is added

@@ -37,6 +37,7 @@ from paceline.slimming.methods.quantise import quantised
 from paceline.slimming.methods.weight_forms import FP32, INT4, INT8, INT8_BLOCKS, WeightForm
 from paceline.slimming.slim import Slim
 from paceline.slimming.structures.experts import with_experts
+from paceline.slimming.structures.fewer_layers import layers_of, within_layers
 from paceline.slimming.structures.shrink import load
 from paceline.slimming.structures.structures import Structures
 
@@ -118,8 +119,9 @@ class LanguageTask(Slim):
     """A decoder whose tables are checked by the measured smaller model, not by a further one. Whole experts may go too."""
 
     def traced(self, inputs: tuple[Any, ...]) -> Structures:
-        """Return all structures, whole experts too."""
-        return with_experts(super().traced(inputs), self.subject, inputs)
+        """Return the structures inside the layers, whole experts too."""
+        inside = within_layers(super().traced(inputs), layers_of(self.subject))
+        return with_experts(inside, self.subject, inputs)
 
     def _corrected(self, times: LayerTimes) -> LayerTimes:
         return times

@@ -13,7 +13,7 @@ from torch import nn
 
 from paceline.errors import UserError, shorten
 from paceline.slimming.structures.given_tensors import NarrowInput
-from paceline.slimming.structures.structures import Structures
+from paceline.slimming.structures.structures import Average, Structures
 
 VERSION = 1
 
@@ -30,6 +30,7 @@ class SlimPlan:
             (``replacements.replaced``).
         numbers: widths that the code of a module holds as numbers: by module and attribute, the new value.
         inputs: by module and argument, what stays of a whole tensor that it is given.
+        averages: by the weight of a norm over fewer units, the norm and the whole number over the remaining one.
     """
 
     kept: Mapping[tuple[str, int], tuple[int, ...]]
@@ -38,6 +39,7 @@ class SlimPlan:
     replacements: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     inputs: Mapping[str, Mapping[str, NarrowInput]] = field(default_factory=dict)
+    averages: Mapping[str, tuple[Average, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, structures: Structures, removed: Collection[int]) -> SlimPlan:
@@ -63,7 +65,12 @@ class SlimPlan:
         branches = {each.name: {"last": each.last, "norm": each.norm, "hollow": list(each.hollow)} for each in emptied}
         replacements = {"": {"kind": "without_branches", "branches": branches}} if branches else {}
         numbers, inputs = _numbers(structures, removed), _inputs(structures, removed)
-        return cls(kept, _heads(structures, removed), shapes, replacements, numbers, inputs)
+        averages = {
+            name: (structures.averages[name], shapes[name][dim] / len(stay))
+            for (name, dim), stay in kept.items()
+            if name in structures.averages
+        }
+        return cls(kept, _heads(structures, removed), shapes, replacements, numbers, inputs, averages)
 
     def removed(self, structures: Structures) -> set[int]:
         """Return the numbers of the structures that the plan removes; inverts ``of``.
@@ -103,6 +110,8 @@ class SlimPlan:
         data["numbers"] = {path: dict(each) for path, each in self.numbers.items()}
         if self.inputs:
             data["inputs"] = {path: {name: asdict(one) for name, one in each.items()} for path, each in self.inputs.items()}
+        if self.averages:
+            data["averages"] = {name: {**asdict(each), "ratio": ratio} for name, (each, ratio) in self.averages.items()}
         file, draft = Path(path), Path(f"{path}.draft")
         try:
             draft.write_text(json.dumps(data), encoding="utf-8")
@@ -125,7 +134,8 @@ class SlimPlan:
             replacements = {path: dict(each) for path, each in data["replacements"].items()}
             numbers = {path: {n: int(v) for n, v in each.items()} for path, each in data.get("numbers", {}).items()}
             inputs = {path: {n: _input(one) for n, one in each.items()} for path, each in data.get("inputs", {}).items()}
-            return cls(kept, heads, shapes, replacements, numbers, inputs)
+            averages = {name: _average(each) for name, each in data.get("averages", {}).items()}
+            return cls(kept, heads, shapes, replacements, numbers, inputs, averages)
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -170,6 +180,12 @@ def _inputs(structures: Structures, removed: Collection[int]) -> dict[str, dict[
 
 def _input(data: Mapping[str, Any]) -> NarrowInput:
     return NarrowInput(int(data["dim"]), int(data["whole"]), tuple(map(int, data["stay"])))
+
+
+def _average(data: Mapping[str, Any]) -> tuple[Average, float]:
+    epsilon = None if data["epsilon"] is None else float(data["epsilon"])
+    average = Average(str(data["weight"]), float(data["power"]), float(data["offset"]), epsilon, int(data["dim"]))
+    return average, float(data["ratio"])
 
 
 def _text(shape: tuple[int, ...] | None) -> str:

@@ -14,6 +14,7 @@ import paceline
 from paceline.errors import UserError
 from paceline.slimming.language.model_folder import opens_in_transformers
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.fewer_layers import within_layers
 from paceline.slimming.structures.soundness import sound
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from paceline.slimming.language.stated_config import is_hugging_face, stated_config
+from paceline.slimming.structures.fewer_layers import within_layers
 from paceline.slimming.structures.shrink import shrunk
 from paceline.slimming.structures.soundness import sound
 from paceline.slimming.structures.tracing import structures_of

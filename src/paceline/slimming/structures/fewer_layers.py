@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
 
 from paceline.errors import UserError
+from paceline.slimming.structures.structures import ParameterSlice, Structures
 
 KIND = "fewer_layers"
 """Kind of the replacement in a plan."""
@@ -24,6 +25,19 @@ def layers_of(model: nn.Module) -> str:
     if not lists:
         raise UserError(f"{type(model).__name__} has no list of layers", "give a decoder of Hugging Face")
     return lists[0]
+
+
+def within_layers(structures: Structures, path: str) -> Structures:
+    """Return the structures that belong to one decoder layer. The width between the layers stays: all heads and rows read it.
+
+    Args:
+        path: of the list of decoder layers.
+    """
+
+    def places(parts: Iterable[ParameterSlice]) -> set[str]:
+        return {part.parameter.removeprefix(f"{path}.").partition(".")[0] for part in parts}
+
+    return structures.only(each for each in structures.every if len(places(each.slices)) == 1)
 
 
 def without_layers(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from paceline.errors import UserError
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.averages import refit
 from paceline.slimming.structures.experts import without_experts
 from paceline.slimming.structures.given_tensors import NarrowInputs, WholeStates, narrows_states, states_as_lists
 from paceline.slimming.structures.kernels import fit_window
@@ -96,6 +97,9 @@ def _refit(small: nn.Module, plan: SlimPlan) -> None:
         _sizes(module)
         if isinstance(module, parametrize.ParametrizationList):
             _sizes(small.get_submodule(path.rpartition(".parametrizations.")[0]))
+    for name, (average, ratio) in plan.averages.items():
+        path, _, own = name.rpartition(".")
+        refit(small.get_submodule(path), own, average, ratio)
     for path, count in plan.heads.items():
         _count_heads(small, path, *count)
     modules = dict(small.named_modules())

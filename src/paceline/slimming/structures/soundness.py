@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, islice
@@ -143,11 +144,16 @@ class _Trial:
         taken = {(each.module, each.attribute) for numbers in self.found.numbers.values() for each in numbers}
         may = [each for each in _width_numbers(self.model, every) if (each.module, each.attribute) not in taken]
         depth = layer.rpartition(".")[0]
-        alike = [each for names in self._names if (each := _like(names, depth, may))]  # as in a layer before
+        alike = [each for before in self._names if (each := _like(before, depth, may))]  # as in a layer before
         own = [each for each in may if "." not in each.attribute]
+        by_name: dict[str, list[WidthNumber]] = defaultdict(list)
+        for number in own:
+            by_name[number.attribute].append(number)
+        many = [each for each in by_name.values() if len(each) > 1]  # as of a width that many modules read
+        together = (tuple(chain.from_iterable(each)) for count in (1, 2) for each in combinations(many, count))
         first = (each for count in (1, 2, 3) for each in combinations(own, count))
         settings = (each for count in (1, 2) for each in combinations(may, count) if not set(each) <= set(own))
-        for numbers in chain(alike, islice(first, MOST_TRIALS), islice(settings, MOST_TRIALS)):
+        for numbers in chain(alike, islice(together, MOST_TRIALS), islice(first, MOST_TRIALS), islice(settings, MOST_TRIALS)):
             self.found.numbers[layer] = tuple(numbers)
             if not self.why_not([every]) and not self.why_not([*others, every]):
                 self._names.append(tuple((_relative(each.module, depth), each.attribute) for each in numbers))

@@ -201,6 +201,24 @@ class UnweightedStep:
     fused: bool = False
 
 
+@dataclass(frozen=True)
+class Average:
+    """A norm over units.
+
+    Attributes:
+        weight: parameter that is multiplied by (whole / left) to this ``power``.
+        offset: number that the code adds to the weight, as Gemma does.
+        epsilon: number that the code adds to the mean; the module's attributes of this value are multiplied by whole / left.
+        dim: averaged dimension.
+    """
+
+    weight: str
+    power: float
+    offset: float
+    epsilon: float | None
+    dim: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A residual branch that is a constant without its inner structures.
@@ -232,6 +250,7 @@ class Structures:
         constants: the first unit of constants that the code creates; those of parameters come before.
         directions: dimensions of weights whose rows are divided by their lengths. A row of zeros has no direction, so rows are
             removed but never set to zero: their lengths are.
+        averages: norms whose mean is over units that may go, by their weight.
         entering: dimension and units of tensors that a module is given and that depend on no weight, such as a bias for each
             head, by module and argument.
         least: by layer, the number of structures that stay, if more than one must.
@@ -251,6 +270,7 @@ class Structures:
     numbers: dict[str, tuple[WidthNumber, ...]] = field(default_factory=dict)
     constants: int = 0
     directions: set[tuple[str, int]] = field(default_factory=set)
+    averages: dict[str, Average] = field(default_factory=dict)
     entering: dict[tuple[str, str], tuple[int, Ints]] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)
     routers: set[str] = field(default_factory=set)

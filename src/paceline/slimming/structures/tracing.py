@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from paceline.array_types import Ints
 from paceline.slimming.structures import rules_indexing  # noqa: F401  registers its rules
+from paceline.slimming.structures.averages import averages_of
 from paceline.slimming.structures.branches import Graph, branches_of
 from paceline.slimming.structures.eval_mode import eval_mode
 from paceline.slimming.structures.exported_graph import OPAQUE, exported_graph
@@ -23,6 +24,7 @@ from paceline.slimming.structures.rules_recurrent import RECURRENT
 from paceline.slimming.structures.structures import (
     OUTPUT,
     PRODUCTS,
+    Average,
     Labelled,
     Structures,
     Units,
@@ -79,7 +81,7 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
             alike[id(tensor)] = tuple(_units(forest, tuple(tensor.shape), pairs.get(name, ())))
         units[name] = alike[id(tensor)]
     found = Structures(forest, units, kernels=dict(_kernels(pairs)), constants=len(forest))
-    _match_arguments(_walk(program, names, found), found, model, inputs)
+    _match_arguments(_walk(program, names, found, averages_of(graph)), found, model, inputs)
     found.kept.update(exported.opaque)
     for name, parameter in model.named_parameters():
         for of in units[name] if not parameter.requires_grad else ():
@@ -135,7 +137,7 @@ def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator
 
 
 def _walk(
-    program: torch.export.ExportedProgram, names: Mapping[str, str], found: Structures
+    program: torch.export.ExportedProgram, names: Mapping[str, str], found: Structures, averages: Mapping[fx.Node, Average]
 ) -> dict[tuple[str, fx.Node], Labelled]:
     """Tie units.
 
@@ -161,7 +163,8 @@ def _walk(
                     if (place, each) not in entering:
                         entering[place, each] = _created(found, _shape(each) or (), last=-2)
                     own[each] = entering[place, each]
-            values[node] = _called(node, {**values, **own} if own else values, ties, found)
+            given = {**values, **own} if own else values
+            values[node] = _averaged(node, given, ties, found, averages) or _called(node, given, ties, found)
             if _name(node) == "_weight_norm":
                 found.directions |= {(names.get(str(node.args[0]), ""), *(node.args[2:] or (0,)))}  # type: ignore[arg-type]
             if operation := _operation(node, names):
@@ -177,6 +180,27 @@ def _walk(
                 if not each.layers:
                     ties.fix(each, OUTPUT)
     return entering
+
+
+def _averaged(
+    node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Structures, averages: Mapping[fx.Node, Average]
+) -> Labelled | None:
+    """Return the result of a norm's mean over units that may go (``averages_of``), None for other operations.
+
+    The units vary along the averaged dimension alone: those of heads, which vary along another one too, share their weight.
+    """
+    average = averages.get(node)
+    if average is None:
+        return None
+    inputs: Labelled = values[node.all_input_nodes[0]]
+    wide = {dim for each in inputs.fields for dim, size in enumerate(each.shape) if size > 1}
+    if wide != {average.dim % len(inputs.shape)}:
+        return None
+    found.averages[average.weight] = average
+    if _name(node) == "mean":
+        return Labelled(_shape(node) or ())
+    result: Labelled = RULES["mul"](ties, [inputs, *_tensors(_resolve(node.args[2:3], values))], inputs.shape)
+    return result
 
 
 def _constants(program: torch.export.ExportedProgram, names: Mapping[str, str]) -> set[fx.Node]:
@@ -285,6 +309,8 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     if not any(each.fields for each in tensors):
         return tensors[0] if name in COPIES and tensors else _plain(node)
     unsized = name not in SIZELESS and any(_is_unsized(each) for each in (node, *node.all_input_nodes))
+    if name == "mean" and any(_name(user) == "sub" and user.args[1] is node for user in node.users):
+        ties.name = "a mean that is subtracted"
     if name in RULES and shape is not None and not unsized:
         return RULES[name](ties, operands, shape)
     why = f"{name} has a size that depends on data" if unsized else f"the operation {name} has no rule"

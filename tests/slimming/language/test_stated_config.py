@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from paceline.slimming.language.candidates import within_layers
 from paceline.slimming.language.stated_config import is_hugging_face, stated_config
 from paceline.slimming.structures.fewer_layers import within_layers
 from paceline.slimming.structures.shrink import shrunk
@@ -21,10 +22,18 @@ def test_only_the_numbers_of_the_widths_change() -> None:
         ("GPT2", "mlp", {"n_inner": 64}),
         ("Mixtral", "attn", {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}),
         ("GPT2", "attn", None),
+        ("Llama", "stream", {"hidden_size": 16, "rms_norm_eps": 2e-6}),
     ):
         model = decoder(name)
         found = sound(structures_of(model, (tokens,)), model, (tokens,))
-        gone = {each.number for layer, every in found.layers().items() if part in layer for each in every[1::2]}
+        path = "transformer.h" if name == "GPT2" else "model.layers"
+        inside = {each.number for each in within_layers(found, path).every}
+        gone = {
+            each.number
+            for layer, every in found.layers().items()
+            for each in every[1::2]
+            if (each.number in inside and part in layer) or (each.number not in inside and part == "stream")
+        }
         config = stated_config(model, shrunk(model, found, gone))
         before = vars(model.config)
         assert (config and {key: value for key, value in vars(config).items() if before.get(key) != value}) == changes

@@ -49,11 +49,15 @@ def decoder(name: str) -> nn.Module:
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
-        pytest.param("Llama", [2, 48], marks=pytest.mark.long),  # groups of two query heads with their key and value head
-        pytest.param("Qwen3", [2, 48], marks=pytest.mark.long),  # a norm over each head
+        pytest.param(
+            "Llama", [2, 32, 48], marks=pytest.mark.long
+        ),  # two query heads with their key and value, the stream, rows
+        pytest.param("Qwen3", [2, 32, 48], marks=pytest.mark.long),  # a norm over each head
         pytest.param("GPT2", [4, 128], marks=pytest.mark.long),  # Conv1D, and widths as numbers in the code
-        pytest.param("Mixtral", [2, 6], marks=pytest.mark.long),  # rows of all experts, by the kernel's alignment
-        pytest.param("Mamba", [2, 16, 48], marks=pytest.mark.long),  # the step, the states, and the channels
+        pytest.param(
+            "Mixtral", [2, 4, 6], marks=pytest.mark.long
+        ),  # the stream and rows of all experts, by the kernel's alignment
+        pytest.param("Mamba", [2, 16, 32, 48], marks=pytest.mark.long),  # the step, the states, the stream and the channels
     ],
 )
 def test_a_decoder_of_hugging_face_loses_heads_and_rows_as_it_is(name: str, counts: list[int]) -> None:

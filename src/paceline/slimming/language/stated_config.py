@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
@@ -62,6 +63,8 @@ def stated_config(whole: nn.Module, small: nn.Module, inputs: tuple[Any, ...] = 
         if better is None:
             return None
         config, wrong = better
+    for name, value in _epsilons(whole, small):
+        setattr(config, name, value)
     if unstated and config.num_attention_heads == heads:
         delattr(config, WIDTH_OF_HEAD)
     return config if _same_outputs(small, config, inputs) else None
@@ -84,6 +87,23 @@ def _better(
             continue
         if left < wrong:
             yield tried, left
+
+
+def _epsilons(whole: nn.Module, small: Any) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a configuration that norms over fewer units have changed: of several, the commonest."""
+    for name, value in vars(small.config).items():
+        if not (isinstance(value, float) and name.endswith(("eps", "epsilon"))):
+            continue
+        pairs = zip(whole.modules(), small.modules(), strict=False)
+        found = [
+            vars(after).get(attribute)
+            for before, after in pairs
+            for attribute, own in vars(before).items()
+            if isinstance(own, float) and own == value
+        ]
+        changed = Counter(each for each in found if isinstance(each, float) and each != value)
+        if changed:
+            yield name, changed.most_common(1)[0][0]
 
 
 def _candidates(config: Any, ratios: set[Fraction], pairs: Mapping[int, int]) -> list[tuple[str, int]]:

@@ -12,7 +12,6 @@ from torch import nn
 
 import paceline
 from paceline.errors import UserError
-from paceline.slimming.language.candidates import within_layers
 from paceline.slimming.language.model_folder import opens_in_transformers
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.fewer_layers import within_layers

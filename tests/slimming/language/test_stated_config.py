@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paceline.slimming.language.candidates import within_layers
 from paceline.slimming.language.stated_config import is_hugging_face, stated_config
 from paceline.slimming.structures.fewer_layers import within_layers
 from paceline.slimming.structures.shrink import shrunk

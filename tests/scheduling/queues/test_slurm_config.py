@@ -67,7 +67,17 @@ def test_everything_that_decides_is_read() -> None:
             "gpu": SlurmPartition(priority=5, tier=2, default_limit_s=3600, max_limit_s=172_800),
             "long": SlurmPartition(),
         },
-        accounts={"vision": Account(shares=4, max_devices=32, users={"ann": 2}), "nlp": Account(parent="vision")},
+        accounts={
+            "vision": Account(
+                shares=4,
+                max_devices=32,
+                users={"ann": 2},
+                members=("ann",),
+                allowed_qos=("normal",),
+                user_allowed_qos={"ann": ("normal",)},
+            ),
+            "nlp": Account(parent="vision", allowed_qos=("normal",)),
+        },
         qos={"normal": Qos(), "high": Qos(priority=100, max_devices=16, max_devices_per_user=8, preempts=("normal", "low"))},
         usage={("vision", "ann"): 800},
         ignored=("Fairshare=parent of account nlp",),
@@ -109,12 +119,12 @@ def test_slurm_conf_and_its_defaults() -> None:
 
 def test_limits_that_are_not_simulated_are_said() -> None:
     """Names of scontrol(1), sacctmgr(1) and slurm.conf(5)."""
-    partition = "PartitionName=gpu AllowAccounts=a,b State=UP MaxNodes=4 QoS=part AllowQos=ALL\n"
+    partition = "PartitionName=gpu AllowGroups=a,b State=UP MinNodes=4 QoS=part AllowQos=ALL\n"
     weights = "PriorityWeightTRES = CPU=1000\nPriorityWeightAssoc = 0\nPriorityUsageResetPeriod = NONE\n"
     assert parse_slurm(weights + partition).ignored == (
         "PriorityWeightTRES",
-        "AllowAccounts=a,b of partition gpu",
-        "MaxNodes=4 of partition gpu",
+        "AllowGroups=a,b of partition gpu",
+        "MinNodes=4 of partition gpu",
         "QOS part, which the text does not describe (print sacctmgr show qos -P) of partition gpu",
     )
 

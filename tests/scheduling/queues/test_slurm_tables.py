@@ -35,21 +35,25 @@ root|||0.0|900|1.0||
 
 def test_every_limit_of_an_association_is_read_or_said() -> None:
     ignored = Ignored()
-    accounts, root = associations(list(tables(DEFAULT)), ignored)
+    accounts, root, _ = associations(list(tables(DEFAULT)), ignored)
     people = {"ann": Limits(max_devices=8, max_jobs_per_user=1, max_devices_per_job=4), "ann/gpu": Limits(max_jobs_per_user=2)}
     assert root == Limits(max_devices=64) and accounts == {
         "lab": Account(
             shares=2,
             users={"ann": 4},
             user_limits=people,
+            members=("ann", "ann/gpu"),
+            allowed_qos=("normal",),
+            user_allowed_qos={"ann": ("normal",)},
+            user_default_qos={"ann/gpu": "normal"},
             max_jobs=9,
             max_devices=32,
             of_type={"a100": DeviceLimits(max_devices=16)},
             max_jobs_per_user=3,
             max_limit_s=172_800,
         ),
-        "sub": Account(parent="lab"),
-        "other": Account(),
+        "sub": Account(parent="lab", allowed_qos=("normal",)),
+        "other": Account(allowed_qos=("normal",)),
     }
     assert ignored.texts() == (
         "GrpTRES cpu of account lab",
@@ -85,9 +89,18 @@ def test_every_limit_of_a_quality_of_service_is_read_or_said() -> None:
 
 def test_accounts_follow_from_sshare_if_sacctmgr_says_nothing() -> None:
     ignored = Ignored()
-    accounts, _ = associations(list(tables(SSHARE)), ignored)
-    assert accounts == {"lab": Account(shares=2, users={"ann": 4}), "sub": Account(parent="lab", shares=3)}
+    accounts, _, _ = associations(list(tables(SSHARE)), ignored)
+    assert accounts == {"lab": Account(shares=2, users={"ann": 4}, members=("ann",)), "sub": Account(parent="lab", shares=3)}
     assert ignored.texts() == ("GrpTRESMins of account lab",)
+
+
+def test_parents_follow_from_the_indentation_of_sshare_if_sacctmgr_prints_none() -> None:
+    """sshare(1) indents an account below the one above it, with and without -P."""
+    ignored = Ignored()
+    flat = "Account|User|Share\nroot||1\nlab||1\nlab|ann|1\nsub||1\nother||1\n\n"
+    accounts, _, _ = associations(list(tables(flat + SSHARE)), ignored)
+    assert {name: account.parent for name, account in accounts.items()} == {"lab": "", "sub": "lab", "other": ""}
+    assert ignored.texts() == ()
 
 
 def test_unknown_parents_are_said_and_wrong_counts_refused() -> None:

@@ -10,7 +10,7 @@ from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, v
 from paceline.errors import UserError
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings
 from paceline.scheduling.queues.slurm_config import parse_slurm
-from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmSettings
+from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.queues.unknown_names import ignored_limits
 from paceline.scheduling.starts.admission import in_cluster_queues, never_fits, with_named_queues
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
@@ -137,3 +137,28 @@ def test_a_job_that_no_node_holds_never_starts(asked: str, form: str, why: str) 
     wide = waits("w", 16, nodes=2, node_devices=8)
     assert "2 nodes of 8 devices, and the nodes that it may use hold 1" in never_fits(wide, nodes(8, 1))
     assert "2 pods of 8 devices" in never_fits(waits("w", 16, pods=2), nodes(8, 1)) and not never_fits(wide, nodes(8, 2))
+
+
+def test_a_job_that_its_partition_or_association_does_not_allow_never_starts() -> None:
+    partitions = {"a": SlurmPartition(allow_accounts=("lab",)), "b": SlurmPartition(allow_qos=("high",))}
+    settings = SlurmSettings(
+        partitions=partitions,
+        qos={"high": Qos()},
+        accounts={"lab": Account(members=("ann",)), "new": Account(members=("bob",))},
+        enforces_associations=True,
+    )
+    jobs = (
+        waits("right", 1, account="lab", user="ann", queue="a,b"),
+        waits("wrong", 1, account="new", user="bob", queue="a"),
+        waits("other", 1, account="new", user="bob", queue="a,b", qos="high"),
+        waits("eve", 1, account="lab", user="eve", queue="a"),
+    )
+    there = WaitingQueue.of(JobLog(jobs=jobs, form="squeue", file="squeue.txt", moment_s=NOW), nodes(8), settings=settings)
+    assert [(job.name, job.queue) for job in there.waiting] == [("right", "a"), ("other", "b")]
+    assert {job.name: job.reason.rpartition("(")[2] for job in there.held} == {
+        "wrong": "AccountNotAllowed)",
+        "eve": "InvalidAccount)",
+    }
+    with pytest.raises(UserError, match="not up to the scheduler") as error:
+        parse_new("1 A100 for 1h, user zoe, queue b, qos high", there)
+    assert "user zoe has no association with any account" in error.value.fix

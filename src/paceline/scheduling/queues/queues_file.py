@@ -158,8 +158,8 @@ def _checked(kind: str, value: Any, where: str, is_time: bool) -> Any:
             raise UserError(f"{where}: {error.message}", error.fix) from None
     if kind in _NAMES:
         return known_name(where, value, _NAMES[kind])
-    if kind in ("Mapping[str, float]", "Mapping[str, str]"):
-        inner = kind.removesuffix("]").rpartition(" ")[2]
+    if kind in ("Mapping[str, float]", "Mapping[str, str]", "Mapping[str, tuple[str, ...]]"):
+        inner = kind.removesuffix("]").partition(", ")[2]
         return {name: _checked(inner, each, f"{where}.{name}", False) for name, each in _table(value, where).items()}
     if kind not in _LEGAL:  # it was built before
         return value

@@ -50,8 +50,10 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 """Field and parser of each parameter, by its name in lower case."""
 _IGNORED = ("priorityweightassoc", "priorityweighttres", "priorityusageresetperiod", "prioritysitefactorplugin")
 """Parameters that decide on priorities and are not simulated, by their names in lower case."""
-_CLOSED = ("AllowAccounts", "AllowQos", "DenyAccounts", "DenyQos", "AllowGroups", "MaxNodes", "MinNodes")
+_CLOSED = ("AllowGroups", "MaxNodes", "MinNodes")
 """Words of a partition that keep jobs out and are not simulated. Slurm prints the reason with a job that waits for them."""
+_ACCESS = {"allow_accounts": "allowaccounts", "deny_accounts": "denyaccounts", "allow_qos": "allowqos", "deny_qos": "denyqos"}
+"""Fields of a partition on who may use it, with their words in lower case."""
 _OPEN = ("", "ALL", "UP", "UNLIMITED", "NONE", "0", "1", "N/A", "(NULL)")
 
 
@@ -80,7 +82,10 @@ def parse_slurm(text: str) -> SlurmSettings:
         elif key == "jobrequeue":
             requeues = _yes(value)
         elif key == "accountingstorageenforce":
-            enforced = any(word.strip().casefold() in ("limits", "safe", "all") for word in value.split(","))
+            words = {word.strip().casefold() for word in value.split(",")}
+            enforced = bool(words & {"limits", "safe", "all"})
+            values["enforces_qos"] = bool(words & {"qos", "all"})
+            values["enforces_associations"] = enforced or bool(words & {"associations", "qos"})
         elif key in _IGNORED and value.strip(" 0").casefold() not in ("", "none", "no"):
             ignored.add(name, "")
     for stated in _partitions(text):
@@ -88,12 +93,14 @@ def parse_slurm(text: str) -> SlurmSettings:
     every = list(tables(text))
     if not found and not every:
         raise UserError("the text has no setting of Slurm", "give what `scontrol show config` prints")
-    accounts, root = associations(every, ignored)
+    accounts, root, root_qos = associations(every, ignored)
     qos, used = qualities(every, ignored), usage(every)
     _check_partitions(partitions, qos, ignored)
     if not requeues and values.get("preempt_mode") == "requeue":
         values["preempt_mode"] = "cancel"  # slurm_job_preempt kills a job that cannot be requeued
-    settings = SlurmSettings(**values, partitions=partitions, accounts=accounts, qos=qos, root=root, usage=used)
+    settings = SlurmSettings(
+        **values, partitions=partitions, accounts=accounts, qos=qos, root=root, root_qos=root_qos, usage=used
+    )
     settings = settings if enforced else _without_limits(settings, ignored)
     return replace(settings, ignored=ignored.texts())
 
@@ -175,7 +182,10 @@ def _partition(words: Mapping[str, str], ignored: Ignored) -> SlurmPartition:
         if (value := words.get(name.casefold(), "")).upper() not in _OPEN:
             ignored.add(f"{name}={value}", f"partition {words['partitionname']}")
     qos = words.get("qos", "")
+    stated = {field: words.get(name, "") for field, name in _ACCESS.items()}
+    access: dict[str, Any] = {field: tuple(text.split(",")) for field, text in stated.items() if text.upper() not in _OPEN}
     return SlurmPartition(
+        **access,
         priority=float(words.get("priorityjobfactor") or words.get("priority") or 1),
         tier=int(words.get("prioritytier") or words.get("priority") or 1),
         default_limit_s=slurm_seconds(words.get("defaulttime", "")) or max_limit_s,

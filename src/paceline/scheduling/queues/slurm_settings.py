@@ -6,121 +6,42 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any
 
 from paceline.errors import UserError, known_name, shown
+from paceline.scheduling.queues.slurm_access import access_refusal, association_refusal, default_qos, qos_refusal
+from paceline.scheduling.queues.slurm_holders import (
+    OWN_PREEMPT_MODES,
+    PARTITION_STATES,
+    PREEMPT_MODES,
+    PREEMPTS,
+    Account,
+    OwnPreemptMode,
+    PartitionState,
+    Preempt,
+    PreemptMode,
+    Qos,
+    SlurmPartition,
+)
 from paceline.scheduling.queues.slurm_limits import Bound, JobBounds, Level, Limits, is_bounded, job_bounds
 
-Preempt = Literal["none", "partition_prio", "qos"]
-PREEMPTS: tuple[Preempt, ...] = get_args(Preempt)
-PreemptMode = Literal["requeue", "cancel", "suspend", "off"]
-PREEMPT_MODES: tuple[PreemptMode, ...] = get_args(PreemptMode)
-OwnPreemptMode = Literal["cluster", "requeue", "cancel", "suspend", "off"]
-OWN_PREEMPT_MODES: tuple[OwnPreemptMode, ...] = get_args(OwnPreemptMode)
-PartitionState = Literal["UP", "DOWN", "DRAIN", "INACTIVE"]
-PARTITION_STATES: tuple[PartitionState, ...] = get_args(PartitionState)
+__all__ = [
+    "OWN_PREEMPT_MODES",
+    "PARTITION_STATES",
+    "PREEMPTS",
+    "PREEMPT_MODES",
+    "Account",
+    "JobKind",
+    "OwnPreemptMode",
+    "PartitionState",
+    "Preempt",
+    "PreemptMode",
+    "Qos",
+    "SlurmPartition",
+    "SlurmSettings",
+]
+
 DAY_S = 86_400.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Account(Limits):
-    """Account, a node of the tree of fair shares. Its limits on groups bind the accounts below it too.
-
-    Attributes:
-        parent: account above it; empty: the root.
-        shares: its shares among its siblings. ``users``: shares of its users; others have 1.
-        user_limits: limits of its users' associations, by user, or by ``user/partition`` for those of one partition.
-    """
-
-    parent: str = ""
-    shares: float = 1.0
-    users: Mapping[str, float] = field(default_factory=dict)
-    user_limits: Mapping[str, Limits] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _without_qos_limits("an account", self)
-        for user, limits in self.user_limits.items():
-            _without_qos_limits(f"user {user}", limits)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlurmPartition:
-    """Partition of the nodes.
-
-    Attributes:
-        priority: priority of its jobs (``PriorityJobFactor``). ``tier``: jobs of a higher tier come first (``PriorityTier``).
-        default_limit_s: time limit of jobs that state none (``DefaultTime``, else ``MaxTime``); 0: none.
-        max_limit_s: longest time limit of a job (``MaxTime``); 0: no bound.
-        types: device types of its nodes; empty: all types.
-        max_devices: most devices of its running jobs, as the size of its nodes; None: no bound.
-        qos: quality of service whose limits bind its jobs before those of their own (``QOS``).
-        state: what it takes (``State``, scontrol(1)): DOWN starts no job, DRAIN takes no new one, INACTIVE does neither. It
-            says when the jobs of a live queue start; a simulation of past jobs takes it as UP.
-        grace_s, preempt_mode: ``GraceTime`` and ``PreemptMode`` of its jobs under preemption by partitions.
-    """
-
-    priority: float = 1.0
-    tier: int = 1
-    default_limit_s: float = 0.0
-    max_limit_s: float = 0.0
-    types: tuple[str, ...] = ()
-    max_devices: int | None = None
-    qos: str = ""
-    state: PartitionState = "UP"
-    grace_s: float = 0.0
-    preempt_mode: OwnPreemptMode = "cluster"
-
-    def __post_init__(self) -> None:
-        known_name("state of a partition", self.state, PARTITION_STATES)
-        known_name("preempt_mode of a partition", self.preempt_mode, OWN_PREEMPT_MODES)
-
-    @property
-    def starts(self) -> bool:
-        """True if its waiting jobs may start."""
-        return self.state in ("UP", "DRAIN")
-
-    @property
-    def takes(self) -> bool:
-        """True if new jobs may be submitted."""
-        return self.state in ("UP", "DOWN")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Qos(Limits):
-    """Quality of service.
-
-    Attributes:
-        priority: priority of its jobs.
-        preempts: qualities of service whose jobs its jobs may preempt.
-        preempts_within: they may preempt those of the same QOS with less priority (``PreemptMode=WITHIN``).
-        grace_s, preempt_mode: ``GraceTime`` and ``PreemptMode`` of its jobs under preemption by QOS.
-        exempt_s: ``PreemptExemptTime`` of its jobs under any preemption; None: that of the cluster.
-        over_partition: its limits come before those of the partition's (flag ``OverPartQOS``).
-        over_partition_time: its jobs may have longer time limits than the partition allows (flag ``PartitionTimeLimit``).
-        reserves: the backfill keeps devices for its jobs; False: flag ``NoReserve``.
-    """
-
-    priority: float = 0.0
-    preempts: tuple[str, ...] = ()
-    preempts_within: bool = False
-    grace_s: float = 0.0
-    preempt_mode: OwnPreemptMode = "cluster"
-    exempt_s: float | None = None
-    over_partition: bool = False
-    over_partition_time: bool = False
-    reserves: bool = True
-
-    def __post_init__(self) -> None:
-        known_name("preempt_mode of a QOS", self.preempt_mode, OWN_PREEMPT_MODES)
-
-
-def _without_qos_limits(holder: str, limits: Limits) -> None:
-    """Raise UserError for limits that only a quality of service has."""
-    every = (limits, *limits.of_type.values())
-    names = ("max_devices_per_user", "max_devices_per_account", "max_jobs_per_account")
-    wrong = [name for name in names for each in every if getattr(each, name, None) is not None]
-    if wrong:
-        raise UserError(f"{wrong[0]} of {holder}", "Slurm has it for a QOS alone: state max_devices or max_jobs_per_user")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -129,6 +50,7 @@ class JobKind:
 
     Attributes:
         user: account and user. ``qos``: name of the quality of service.
+        refused: why Slurm runs no such job; empty: it does.
     """
 
     user: tuple[str, str]
@@ -136,6 +58,7 @@ class JobKind:
     qos: str
     quality: Qos
     bounds: JobBounds
+    refused: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +73,9 @@ class SlurmSettings:
         favor_small: smaller jobs have the larger factor.
         fair_tree: rank users by the Fair Tree; False: the classic factor, divided by ``dampening``.
         accounts, partitions, qos: by name. A job's account is its ``virtual_cluster``, its user its ``owner``.
-        root: limits of the whole cluster, above all accounts.
+        root: limits of the whole cluster, above all accounts. ``root_qos``: its default quality of service.
+        enforces_associations, enforces_qos: jobs of users without an association in their account do not run, or those with a
+            quality of service that their association does not allow (``AccountingStorageEnforce``).
         ignored: limits that the text of Slurm's tools states and that are not simulated, in words.
         usage: past device-seconds by account and user when the simulation starts.
         preempt, preempt_mode: which jobs may be preempted, and what becomes of them. ``exempt_s``: not before this run time.
@@ -177,6 +102,9 @@ class SlurmSettings:
     partitions: Mapping[str, SlurmPartition] = field(default_factory=dict)
     qos: Mapping[str, Qos] = field(default_factory=dict)
     root: Limits = field(default_factory=Limits)
+    root_qos: str = ""
+    enforces_associations: bool = False
+    enforces_qos: bool = False
     ignored: tuple[str, ...] = ()
     usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
     preempt: Preempt = "none"
@@ -228,10 +156,24 @@ class SlurmSettings:
         """Return the settings that apply to a job, by the names that it states."""
         key = account, user, partition, qos
         if (found := self.kinds.get(key)) is None:
+            refused = self.refusal(account, user, partition, qos)
+            qos = qos or default_qos(self.accounts, self.root_qos, self.ancestors(account), user, partition)
             stated, account, user = self.partitions.get(partition) or _DEFAULT_PARTITION, account or _UNNAMED, user or _UNNAMED
             bounds = self._made_bounds(account, user, partition, qos)
-            found = self.kinds[key] = JobKind((account, user), stated, self.quality_name(qos), self.quality(qos), bounds)
+            found = self.kinds[key] = JobKind(
+                (account, user), stated, self.quality_name(qos), self.quality(qos), bounds, refused
+            )
         return found
+
+    def refusal(self, account: str, user: str, partition: str, qos: str) -> str:
+        """Return why Slurm runs no job with these names, in words; empty if it does."""
+        stated = self.partitions.get(partition)
+        name = qos or default_qos(self.accounts, self.root_qos, self.ancestors(account), user, partition)
+        if stated is not None and (why := access_refusal(stated, partition, account, name)):
+            return why
+        if self.enforces_associations and (why := association_refusal(self.accounts, account, user, partition)):
+            return why
+        return qos_refusal(self.accounts, self.qos, account, user, partition, qos) if self.enforces_qos else ""
 
     def _made_bounds(self, account: str, user: str, partition: str, qos: str) -> JobBounds:
         stated, own = self.partitions.get(partition, _DEFAULT_PARTITION), self.quality(qos)
@@ -267,6 +209,13 @@ class SlurmSettings:
     def share_trees(self) -> dict[tuple[tuple[str, str], ...], Any]:
         """Trees of fair shares that were built before, by their users."""
         return {}
+
+    @cached_property
+    def refuses(self) -> bool:
+        """True if some job may be refused for its account, user, partition or quality of service."""
+        closed = ("allow_accounts", "deny_accounts", "allow_qos", "deny_qos")
+        any_closed = any(getattr(each, name) for each in self.partitions.values() for name in closed)
+        return any_closed or self.enforces_associations or self.enforces_qos
 
     @cached_property
     def has_grace(self) -> bool:

@@ -42,7 +42,7 @@ _TIME_LIMITS = ("maxwall", "maxwalldurationperjob", "maxwallpj")
 """Fields by the column's name in lower case."""
 _NEUTRAL = ("", "-1", "0", "00:00:00", "NONE", "1", "1.000000", "0.000000", "cluster", "normal")
 """Values that change nothing in a column that is not a limit."""
-_OTHER = re.compile(r"(?:grp|max|min)\w+|usagefactor|usagethres|limitfactor|defqos")
+_OTHER = re.compile(r"(?:grp|max|min)\w+|usagefactor|usagethres|limitfactor")
 """Columns of limits and rules that are not simulated."""
 _FLAGS: Mapping[str, tuple[str, bool]] = {
     "overpartqos": ("over_partition", True),
@@ -97,10 +97,10 @@ def tables(text: str) -> Iterator[list[Row]]:
             rows.append(dict(zip(header, cells, strict=False)))
 
 
-def associations(every: Sequence[list[Row]], ignored: Ignored) -> tuple[dict[str, Account], Limits]:
-    """Return the accounts with the limits of their users, and the limits of the root."""
+def associations(every: Sequence[list[Row]], ignored: Ignored) -> tuple[dict[str, Account], Limits, str]:
+    """Return the accounts with the limits of their users, and the limits and the default quality of service of the root."""
     accounts: dict[str, Account] = {}
-    root, no_parents, indented = Limits(), False, False
+    root, root_qos, no_parents, indented = Limits(), "", False, False
     shared = [rows for rows in every if rows and "Account" in rows[0] and not {"RawUsage", "RawShares"} & set(rows[0])]
     for rows in shared or [rows for rows in every if rows and "RawShares" in rows[0]]:
         parents = _parents(rows)
@@ -111,8 +111,10 @@ def associations(every: Sequence[list[Row]], ignored: Ignored) -> tuple[dict[str
             name, user = row["Account"].strip(), row.get("User", "").strip()
             holder = f"user {user} of account {name}" if user else f"account {name}"
             limits = _limits(row, holder, ignored)
+            default, allowed = _qualities_of(row)
             if name == _ROOT:
                 root = Limits(**limits) if limits and not user else root
+                root_qos = root_qos if user else default
                 continue
             known, shares = accounts.get(name, Account()), _shares(row, holder, ignored)
             if user:
@@ -120,15 +122,40 @@ def associations(every: Sequence[list[Row]], ignored: Ignored) -> tuple[dict[str
                 key = f"{user}/{partition}" if partition else user
                 people = known.users if shares is None else {**known.users, user: shares}
                 each = {**known.user_limits, key: Limits(**limits)} if limits or partition else known.user_limits
-                known = replace(known, users=people, user_limits=each)
+                defaults = {**known.user_default_qos, key: default} if default else known.user_default_qos
+                may = {**known.user_allowed_qos, key: allowed} if allowed else known.user_allowed_qos
+                known = replace(known, users=people, user_limits=each, members=(*known.members, key))
+                known = replace(known, user_default_qos=defaults, user_allowed_qos=may)
             else:
                 parent = row.get("ParentName", row.get("Par Name", "")).strip() or above
                 known = replace(known, shares=known.shares if shares is None else shares, **limits)
+                known = replace(known, default_qos=default, allowed_qos=allowed)
                 known = replace(known, parent="" if parent == _ROOT else parent)
             accounts[name] = known
+    if no_parents and not indented:
+        above_of = {
+            row["Account"].strip(): above
+            for rows in every
+            if rows and "RawShares" in rows[0]
+            for row, above in zip(rows, _parents(rows), strict=True)
+            if above
+        }
+        indented = bool(above_of)
+        accounts |= {
+            name: replace(accounts[name], parent="" if above == _ROOT else above)
+            for name, above in above_of.items()
+            if name in accounts
+        }
     if no_parents and not indented and len(accounts) > 1:
         ignored.add("parents of accounts, which the text does not state (print sacctmgr show assoc tree -P)", "")
-    return accounts, root
+    return accounts, root, root_qos
+
+
+def _qualities_of(row: Row) -> tuple[str, tuple[str, ...]]:
+    """Return the default quality of service of an association, and those that it allows; relative ones are unknown."""
+    names = tuple(name for name in row.get("QOS", "").strip().split(",") if name)
+    default = row.get("Def QOS", row.get("DefaultQOS", row.get("DefQOS", ""))).strip()
+    return default, () if any(name[0] in "+-" for name in names) else names
 
 
 def _parents(rows: Sequence[Row]) -> list[str]:

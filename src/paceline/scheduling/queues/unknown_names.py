@@ -21,11 +21,11 @@ FEW = 3
 def unknown_names(jobs: Sequence[Job], settings: SlurmSettings | KueueSettings | None) -> list[str]:
     """Return a remark on each kind of name that jobs state and the settings lack. Jobs that state none are not counted."""
     if isinstance(settings, SlurmSettings):
-        kinds: list[tuple[str, Collection[str], list[str]]] = [
-            ("account", settings.accounts, [job.virtual_cluster for job in jobs]),
-            ("partition", settings.partitions, [job.queue for job in jobs]),
-            ("QOS", settings.qos, [job.qos for job in jobs]),
-        ]
+        kinds: list[tuple[str, Collection[str], list[str]]] = [("partition", settings.partitions, [job.queue for job in jobs])]
+        if not settings.enforces_associations:  # else they are refused
+            kinds.insert(0, ("account", settings.accounts, [job.virtual_cluster for job in jobs]))
+        if not settings.enforces_qos:
+            kinds.append(("QOS", settings.qos, [job.qos for job in jobs]))
         refused = "Slurm refuses such jobs; here they have the defaults"
     elif settings is not None:
         named = [job.queue or job.virtual_cluster for job in jobs]

@@ -120,7 +120,7 @@ def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues, sche
     """
     settings = cluster.settings
     if isinstance(settings, SlurmSettings):
-        return _closed(job, settings) or _over_bound(job, settings)
+        return _closed(job, settings) or _of_names(job, settings) or _over_bound(job, settings)
     if job.queue not in settings.queues:
         return ""
     if settings.queues[job.queue].stopped:
@@ -154,13 +154,20 @@ def never_fits(job: LoggedJob, nodes: QueueNodes) -> str:
 
 
 def in_open_partitions(jobs: Sequence[LoggedJob], settings: SlurmSettings) -> tuple[LoggedJob, ...]:
-    """Return jobs of Slurm without the partitions that start none, unless they state no other."""
+    """Return jobs of Slurm without the partitions that start none, or not this job, unless they state no other."""
     shut = {name for name, stated in settings.partitions.items() if not stated.starts}
     found = []
     for job in jobs:
-        names = [name for name in job.queue.split(",") if name not in shut] if shut else []
-        found.append(replace(job, queue=",".join(names)) if names else job)
+        every = job.queue.split(",")
+        names = [name for name in every if name not in shut]
+        names = [name for name in names if not settings.refusal(job.account, job.user, name, job.qos)] or names
+        found.append(replace(job, queue=",".join(names)) if names and names != every else job)
     return tuple(found)
+
+
+def _of_names(job: LoggedJob, settings: SlurmSettings) -> str:
+    """Return why Slurm runs no job of this account, user, partition and quality of service; empty: it does."""
+    return settings.kind(job.account, job.user, job.queue.split(",")[0], job.qos).refused
 
 
 def _closed(job: LoggedJob, settings: SlurmSettings) -> str:

@@ -158,3 +158,21 @@ def test_skipped_reservations_change_no_decision(window_s: float, monkeypatch: p
             assert quick.placements == found.placements and quick.holds_until_s == found.holds_until_s
             decided.append((found.devices.tolist(), found.type_index.tolist(), found.placements, found.reasons, found.memory))
     assert decided[:25] == decided[25:] and sum(any(each[0][5:]) for each in decided) > 20
+
+
+def test_a_job_that_slurm_would_not_have_taken_leaves_at_once() -> None:
+    """slurm.conf(5), AllowAccounts and AccountingStorageEnforce=associations."""
+    jobs = [rigid("in", 100, 8, virtual_cluster="lab", owner="ann", queue="gpu")]
+    jobs += [
+        rigid("out", 100, 8, 1.0, virtual_cluster="other", owner="ann", queue="gpu"),
+        rigid("none", 9, 1, 2.0, owner="eve"),
+    ]
+    settings = SlurmSettings(
+        partitions={"gpu": SlurmPartition(allow_accounts=("lab",))},
+        accounts={"lab": Account(members=("ann",)), "other": Account(members=("ann",))},
+        enforces_associations=True,
+    )
+    for explains in (True, False):
+        schedule = simulated(jobs, partial(slurm, settings=settings, explains=explains), EIGHT)
+        assert [(one.removed_s, one.end_s == 100) for one in schedule.outcomes] == [(None, True), (1, False), (2, False)]
+        assert "allows account lab, not other" in schedule.outcomes[1].removed and "eve" in schedule.outcomes[2].removed

@@ -43,6 +43,7 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
         explains: give reasons. Without them the same jobs start, sooner decided: nothing is computed that starts none.
     """
     kinds = _kinds(state, settings)
+    refused = _refused(state, kinds) if settings.refuses else {}
     usage = DecayedUsage(settings.half_life_s, settings.usage, state.memory)
     usage.pass_to(state.time_s)
     preempting, requeued = settings.preempt != "none", Requeued(state)
@@ -52,7 +53,7 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
     bounds = BoundsInUse(plan.state, settings, kinds)
     later = _LaterStarts(plan, bounds, _legal_groups(state, settings), waiting)
     quick = not explains and not preempting
-    if quick and not later.candidates:
+    if quick and not later.candidates and not refused:
         memory = _with_holders(usage, state, kinds, state.devices)
         return replace(plan.decision(waiting), memory=memory, holds_until_s=-math.inf if waiting else math.inf)
     factors = fair_share_factors(settings, usage.usage, {kind.user for kind in kinds}) if settings.multifactor else {}
@@ -67,8 +68,8 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
     for place, index in enumerate(order):
         if tested >= settings.max_tested or (quick and not later.any_after(place - 1)):
             break
-        if index in delayed:
-            plan.reasons[index] = REQUEUED
+        if index in delayed or index in refused:
+            plan.reasons[index] = refused.get(index, REQUEUED)
             continue
         groups, bound = later.legal(index)
         if bound:
@@ -95,7 +96,13 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
     memory = _with_holders(usage, state, kinds, decision.devices)
     holds_until_s = math.inf if not (decision.devices == 0).any() else -math.inf
     decision = replace(decision, memory=memory, holds_until_s=holds_until_s, wake_s=min([decision.wake_s, *delayed.values()]))
-    return decision if preemption is None else _with_victims(decision, preemption, requeued, settings, kinds)
+    decision = decision if preemption is None else _with_victims(decision, preemption, requeued, settings, kinds)
+    return replace(decision, removed={**decision.removed, **refused}) if refused else decision
+
+
+def _refused(state: State, kinds: Sequence[JobKind]) -> dict[int, str]:
+    """Return the waiting jobs that Slurm would not have taken, with the reason."""
+    return {index: kinds[index].refused for index in np.flatnonzero(state.devices == 0).tolist() if kinds[index].refused}
 
 
 def _behind(plan: BackfillPlan) -> str:

@@ -47,6 +47,7 @@ class Job:
         pod_devices: devices of each of its pods. The devices of a pod are on one node; 0: it has no pods.
         share: fraction of the device that it needs; below 1 for a job on one device, which others then share.
         queue: partition of Slurm or queue of Kueue; empty: the default one. ``qos``: quality of service of Slurm.
+        resources: processors (``cpu``), bytes of memory (``mem``) and nodes (``node``) that it asks for; missing: not stated.
         array: array that it is a task of. ``array_limit``: most tasks of the array that run at once; 0: no bound.
     """
 
@@ -81,6 +82,7 @@ class Job:
     share: float = 1.0
     queue: str = ""
     qos: str = ""
+    resources: tuple[tuple[str, float], ...] = ()
     array: str = ""
     array_limit: int = 0
 

@@ -50,17 +50,15 @@ def test_every_limit_of_an_association_is_read_or_said() -> None:
             max_devices=32,
             of_type={"a100": DeviceLimits(max_devices=16)},
             max_jobs_per_user=3,
+            max_submitted=50,
+            max_submitted_per_user=7,
+            of_resource={"cpu": DeviceLimits(max_devices=100)},
             max_limit_s=172_800,
         ),
-        "sub": Account(parent="lab", allowed_qos=("normal",)),
+        "sub": Account(parent="lab", allowed_qos=("normal",), of_resource={"gpu_minutes": DeviceLimits(max_devices=600)}),
         "other": Account(allowed_qos=("normal",)),
     }
-    assert ignored.texts() == (
-        "GrpTRES cpu of account lab",
-        "GrpSubmit of account lab",
-        "MaxSubmit of account lab",
-        "GrpTRESRunMins of account sub",
-    )
+    assert ignored.texts() == ()
 
 
 def test_every_limit_of_a_quality_of_service_is_read_or_said() -> None:
@@ -78,12 +76,13 @@ def test_every_limit_of_a_quality_of_service_is_read_or_said() -> None:
             max_devices_per_job=8,
             max_limit_s=43_200,
             max_jobs_per_user=2,
+            max_submitted_per_user=9,
             max_devices_per_account=12,
             max_jobs_per_account=5,
             of_type={"a100": DeviceLimits(max_devices_per_user=4)},
         ),
     }
-    said = ("Flags=NoDecay", "UsageFactor", "MaxSubmitPU", "MinTRES")
+    said = ("Flags=NoDecay", "UsageFactor", "MinTRES")
     assert set(ignored.texts()) == {f"{what} of QOS high" for what in said}
 
 

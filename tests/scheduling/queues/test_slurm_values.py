@@ -10,6 +10,7 @@ from paceline.scheduling.queues.slurm_values import (
     grace_seconds,
     preempt_mode,
     preempts_within,
+    slurm_bytes,
     slurm_seconds,
 )
 
@@ -42,3 +43,10 @@ def test_graces_are_seconds_or_times_and_modes_have_flags() -> None:
     assert preempts_within("REQUEUE,WITHIN") and not preempts_within("cluster")
     with pytest.raises(UserError, match="PreemptMode 'kill'"):
         preempt_mode("kill")
+
+
+def test_memory_is_in_mebibytes_or_the_unit_that_it_names() -> None:
+    """sacctmgr(1): mem=2000 are MiB."""
+    assert (slurm_bytes("2000"), slurm_bytes("1.5G"), slurm_bytes("3T")) == (2000 * 2**20, 1.5 * 2**30, 3 * 2**40)
+    with pytest.raises(UserError, match="no amount of memory"):
+        slurm_bytes("much")

@@ -10,6 +10,7 @@ from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, v
 from paceline.errors import UserError
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, KueueSettings
 from paceline.scheduling.queues.slurm_config import parse_slurm
+from paceline.scheduling.queues.slurm_limits import DeviceLimits
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.queues.unknown_names import ignored_limits
 from paceline.scheduling.starts.admission import in_cluster_queues, never_fits, with_named_queues
@@ -162,3 +163,43 @@ def test_a_job_that_its_partition_or_association_does_not_allow_never_starts() -
     with pytest.raises(UserError, match="not up to the scheduler") as error:
         parse_new("1 A100 for 1h, user zoe, queue b, qos high", there)
     assert "user zoe has no association with any account" in error.value.fix
+
+
+def test_limits_on_nodes_processors_and_submitted_jobs_bind_the_live_queue() -> None:
+    settings = parse_slurm(
+        "PartitionName=gpu MaxNodes=2 Default=YES State=UP\n\nAccount|User|GrpTRES|MaxSubmit\nlab||cpu=64|\nlab|ann||3\n"
+    )
+    text = (
+        "JOBID|STATE|USER|ACCOUNT|SUBMIT_TIME|TIME_LIMIT|NODES|CPUS|TRES_PER_NODE\n"
+        "1|PENDING|ann|lab|2026-11-02T08:41:00|30:00|3|8|gres/gpu:1\n"
+        "2|PENDING|ann|lab|2026-11-02T08:42:00|30:00|1|96|gres/gpu:1\n"
+        "3|PENDING|ann|lab|2026-11-02T08:43:00|30:00|1|8|gres/gpu:1\n"
+    )
+    there = WaitingQueue.of(replace(parse_queue(text, "squeue.txt", NOW), moment_s=NOW), nodes(8, 4), settings=settings)
+    assert [(job.name, job.queue) for job in there.waiting] == [("3", "gpu")], "a row without a partition is in the default one"
+    assert [job.reason.partition(": ")[2] for job in there.held] == [
+        "it asks for 3 nodes, and a job of partition gpu may hold 2 nodes",
+        "it asks for 96 processors, and account lab may hold 64 processors",
+    ]
+    with pytest.raises(UserError) as error:
+        parse_new("1 A100 for 1h, user ann, account lab", there)
+    assert "user ann of account lab may have 3 jobs in the queue, and has 3" in error.value.fix
+    assert parse_new("1 A100 for 1h, user bob, account lab", there).job.account == "lab"
+
+
+@pytest.mark.parametrize(
+    ("reason", "simulated"),
+    [
+        ("AssocGrpCpuLimit", True),
+        ("AssocGrpGRESRunMinutes", True),
+        ("AssocGrpNodeLimit", False),
+        ("AssocGrpGRESMinutes", False),
+        ("QOSGrpCpuLimit", False),
+    ],
+)
+def test_a_job_at_a_limit_that_the_settings_state_is_simulated(reason: str, simulated: bool) -> None:
+    """squeue(1), JOB REASON CODES. GrpTRESMins counts minutes of the past, which are unknown."""
+    accounts = {"lab": Account(of_resource={name: DeviceLimits(max_devices=900) for name in ("cpu", "gpu_minutes")})}
+    job = waits("a", 1, 600.0, account="lab", reason=reason, resources=(("cpu", 1.0),))
+    log = JobLog(jobs=(job,), form="squeue", file="squeue.txt", moment_s=NOW)
+    assert bool(WaitingQueue.of(log, nodes(8), settings=SlurmSettings(accounts=accounts)).waiting) is simulated

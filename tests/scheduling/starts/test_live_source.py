@@ -18,10 +18,11 @@ FILES = Path(__file__).parents[3] / "examples" / "queue"
 def test_slurm_is_asked_for_queue_history_and_nodes() -> None:
     def run(words: Sequence[str]) -> str:
         text = (FILES / f"{words[0]}.txt").read_text()
-        return text.split("\n", 1)[1] if words[0] == "squeue" else text
+        return text.split("\n", 1)[1].replace("\n", "|8\n") if words[0] == "squeue" else text
 
     found = read_waiting_queue("slurm", run=run)
     assert (len(found.running), len(found.waiting), len(found.history), found.nodes.total) == (8, 5, 60, 32)
+    assert all(dict(job.resources)["cpu"] == 8 for job in found.running)
     again = read_waiting_queue("-", nodes=FILES / "sinfo.txt", stdin=(FILES / "squeue.txt").read_text)
     assert len(again.waiting) == 5 and not again.history
 

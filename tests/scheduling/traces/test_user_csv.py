@@ -77,3 +77,13 @@ def test_a_row_without_a_name_is_named(name: str, tmp_path: Path) -> None:
     path.write_text(f"name,arrival_s,duration_s\na,0,60\n{name},0,60\n")
     with pytest.raises(UserError, match=r"mine.csv, row 2 \(line 3\), column name: '' is not a name"):
         read_trace(path)
+
+
+def test_other_resources_are_amounts(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("name,arrival_s,duration_s,resources\na,0,9,cpu=8+mem=64G+node=2\n")
+    assert read_trace(path).jobs[0].resources == (("cpu", 8.0), ("mem", 64 * 2.0**30), ("node", 2.0))
+    for cell in ("gpu=1", "cpu=many"):
+        path.write_text(f"name,arrival_s,duration_s,resources\na,0,9,{cell}\n")
+        with pytest.raises(UserError, match="resources"):
+            read_trace(path)

@@ -14,7 +14,7 @@ from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.queues.kueue_objects import parse_kueue
 from paceline.scheduling.queues.kueue_settings import RECLAIM, STRATEGIES, WITHIN, ClusterQueue, Cohort, KueueSettings, Quota
 from paceline.scheduling.queues.slurm_config import parse_slurm
-from paceline.scheduling.queues.slurm_limits import DeviceLimits, Limits
+from paceline.scheduling.queues.slurm_limits import RESOURCES, DeviceLimits, Limits
 from paceline.scheduling.queues.slurm_settings import (
     OWN_PREEMPT_MODES,
     PARTITION_STATES,
@@ -132,6 +132,11 @@ def _with_limits(kind: type, table: Any, where: str) -> Any:
     given = dict(_table(table, where))
     if "of_type" in given:
         given["of_type"] = _each(given["of_type"], f"{where}.of_type", lambda each, there: _built(DeviceLimits, each, there))
+    if "of_resource" in given:
+        resources = _table(given["of_resource"], f"{where}.of_resource")
+        for name in resources:
+            known_name(f"resource of {where}", name, RESOURCES)
+        given["of_resource"] = _each(resources, f"{where}.of_resource", lambda each, there: _built(DeviceLimits, each, there))
     if "user_limits" in given and kind is Account:
         limits = _table(given["user_limits"], f"{where}.user_limits")
         given["user_limits"] = _each(limits, f"{where}.user_limits", lambda each, there: _with_limits(Limits, each, there))

@@ -50,7 +50,7 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 """Field and parser of each parameter, by its name in lower case."""
 _IGNORED = ("priorityweightassoc", "priorityweighttres", "priorityusageresetperiod", "prioritysitefactorplugin")
 """Parameters that decide on priorities and are not simulated, by their names in lower case."""
-_CLOSED = ("AllowGroups", "MaxNodes", "MinNodes")
+_CLOSED = ("AllowGroups", "MinNodes")
 """Words of a partition that keep jobs out and are not simulated. Slurm prints the reason with a job that waits for them."""
 _ACCESS = {"allow_accounts": "allowaccounts", "deny_accounts": "denyaccounts", "allow_qos": "allowqos", "deny_qos": "denyqos"}
 """Fields of a partition on who may use it, with their words in lower case."""
@@ -90,6 +90,8 @@ def parse_slurm(text: str) -> SlurmSettings:
             ignored.add(name, "")
     for stated in _partitions(text):
         partitions[stated["partitionname"]] = _partition(stated, ignored)
+        if _yes(stated.get("default", "")):
+            values["default_partition"] = stated["partitionname"]
     every = list(tables(text))
     if not found and not every:
         raise UserError("the text has no setting of Slurm", "give what `scontrol show config` prints")
@@ -107,7 +109,8 @@ def parse_slurm(text: str) -> SlurmSettings:
 
 def _without_limits(settings: SlurmSettings, ignored: Ignored) -> SlurmSettings:
     """Return the settings of a cluster that does not enforce the limits of its associations and qualities of service."""
-    none: dict[str, Any] = {each.name: each.default for each in fields(Limits) if each.name != "of_type"} | {"of_type": {}}
+    none: dict[str, Any] = {each.name: each.default for each in fields(Limits) if not each.name.startswith("of_")}
+    none |= {"of_type": {}, "of_resource": {}}
     accounts: dict[str, Account] = {
         name: replace(account, user_limits={}, **none) for name, account in settings.accounts.items()
     }
@@ -190,6 +193,7 @@ def _partition(words: Mapping[str, str], ignored: Ignored) -> SlurmPartition:
         tier=int(words.get("prioritytier") or words.get("priority") or 1),
         default_limit_s=slurm_seconds(words.get("defaulttime", "")) or max_limit_s,
         max_limit_s=max_limit_s,
+        max_nodes=int(nodes) if (nodes := words.get("maxnodes", "")).isdecimal() else None,
         qos="" if qos.upper() in ("N/A", "(NULL)") else qos,
         grace_s=grace_seconds(words.get("gracetime", "")),
         preempt_mode=preempt_mode(words.get("preemptmode", "")),

@@ -58,6 +58,7 @@ class SlurmPartition:
         max_limit_s: longest time limit of a job (``MaxTime``); 0: no bound.
         types: device types of its nodes; empty: all types.
         max_devices: most devices of its running jobs, as the size of its nodes; None: no bound.
+        max_nodes: most nodes of a job (``MaxNodes``); None: no bound.
         qos: quality of service whose limits bind its jobs before those of their own (``QOS``).
         state: what it takes (``State``, scontrol(1)): DOWN starts no job, DRAIN takes no new one, INACTIVE does neither. It
             says when the jobs of a live queue start; a simulation of past jobs takes it as UP.
@@ -72,6 +73,7 @@ class SlurmPartition:
     max_limit_s: float = 0.0
     types: tuple[str, ...] = ()
     max_devices: int | None = None
+    max_nodes: int | None = None
     qos: str = ""
     state: PartitionState = "UP"
     grace_s: float = 0.0
@@ -108,6 +110,7 @@ class Qos(Limits):
         exempt_s: ``PreemptExemptTime`` of its jobs under any preemption; None: that of the cluster.
         over_partition: its limits come before those of the partition's (flag ``OverPartQOS``).
         over_partition_time: its jobs may have longer time limits than the partition allows (flag ``PartitionTimeLimit``).
+        over_partition_nodes: its jobs may have more nodes than the partition allows (flag ``PartitionMaxNodes``).
         reserves: the backfill keeps devices for its jobs; False: flag ``NoReserve``.
     """
 
@@ -119,6 +122,7 @@ class Qos(Limits):
     exempt_s: float | None = None
     over_partition: bool = False
     over_partition_time: bool = False
+    over_partition_nodes: bool = False
     reserves: bool = True
 
     def __post_init__(self) -> None:
@@ -127,8 +131,8 @@ class Qos(Limits):
 
 def _without_qos_limits(holder: str, limits: Limits) -> None:
     """Raise UserError for limits that only a quality of service has."""
-    every = (limits, *limits.of_type.values())
-    names = ("max_devices_per_user", "max_devices_per_account", "max_jobs_per_account")
+    every = (limits, *limits.of_type.values(), *limits.of_resource.values())
+    names = ("max_devices_per_user", "max_devices_per_account", "max_jobs_per_account", "max_submitted_per_account")
     wrong = [name for name in names for each in every if getattr(each, name, None) is not None]
     if wrong:
         raise UserError(f"{wrong[0]} of {holder}", "Slurm has it for a QOS alone: state max_devices or max_jobs_per_user")

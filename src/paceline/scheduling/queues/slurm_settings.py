@@ -23,7 +23,7 @@ from paceline.scheduling.queues.slurm_holders import (
     Qos,
     SlurmPartition,
 )
-from paceline.scheduling.queues.slurm_limits import Bound, JobBounds, Level, Limits, is_bounded, job_bounds
+from paceline.scheduling.queues.slurm_limits import Bound, JobBounds, Level, Limits, bounds_submits, is_bounded, job_bounds
 
 __all__ = [
     "OWN_PREEMPT_MODES",
@@ -73,6 +73,7 @@ class SlurmSettings:
         favor_small: smaller jobs have the larger factor.
         fair_tree: rank users by the Fair Tree; False: the classic factor, divided by ``dampening``.
         accounts, partitions, qos: by name. A job's account is its ``virtual_cluster``, its user its ``owner``.
+        default_partition: partition of jobs that name none (``Default=YES``).
         root: limits of the whole cluster, above all accounts. ``root_qos``: its default quality of service.
         enforces_associations, enforces_qos: jobs of users without an association in their account do not run, or those with a
             quality of service that their association does not allow (``AccountingStorageEnforce``).
@@ -101,6 +102,7 @@ class SlurmSettings:
     accounts: Mapping[str, Account] = field(default_factory=dict)
     partitions: Mapping[str, SlurmPartition] = field(default_factory=dict)
     qos: Mapping[str, Qos] = field(default_factory=dict)
+    default_partition: str = ""
     root: Limits = field(default_factory=Limits)
     root_qos: str = ""
     enforces_associations: bool = False
@@ -155,6 +157,7 @@ class SlurmSettings:
     def kind(self, account: str, user: str, partition: str, qos: str) -> JobKind:
         """Return the settings that apply to a job, by the names that it states."""
         key = account, user, partition, qos
+        partition = partition or self.default_partition
         if (found := self.kinds.get(key)) is None:
             refused = self.refusal(account, user, partition, qos)
             qos = qos or default_qos(self.accounts, self.root_qos, self.ancestors(account), user, partition)
@@ -187,10 +190,12 @@ class SlurmSettings:
         scope, more = ("partition", partition), list(found.bounds)
         if stated.max_devices is not None:
             more.append(Bound(scope, "devices", stated.max_devices))
+        if stated.max_nodes is not None and not own.over_partition_nodes:
+            more.append(Bound(scope, "job", stated.max_nodes, resource="node"))
         if stated.max_limit_s and not own.over_partition_time:
             more.append(Bound(scope, "seconds", stated.max_limit_s))
         counted = found.scopes if stated.max_devices is None else (*found.scopes, scope)
-        return JobBounds(counted, tuple(more))
+        return JobBounds(counted, tuple(more), found.submits)
 
     def _association(self, account: str, user: str, partition: str) -> Level:
         """Return the association of a user: that of the partition if there is one."""
@@ -227,11 +232,28 @@ class SlurmSettings:
     @cached_property
     def is_bounded(self) -> bool:
         """True if any limit is stated."""
-        holders = [self.root, *self.accounts.values(), *self.qos.values()]
-        holders += [limits for account in self.accounts.values() for limits in account.user_limits.values()]
-        if any(map(is_bounded, holders)):
+        if any(map(is_bounded, self._holders)):
             return True
-        return any(each.max_devices is not None or each.max_limit_s for each in self.partitions.values())
+        partitions = self.partitions.values()
+        return any(each.max_devices is not None or each.max_nodes is not None or each.max_limit_s for each in partitions)
+
+    @cached_property
+    def bounds_submits(self) -> bool:
+        """True if any limit on jobs that wait or run is stated."""
+        return any(map(bounds_submits, self._holders))
+
+    @cached_property
+    def limited_resources(self) -> tuple[str, ...]:
+        """Resources besides devices that have limits."""
+        found = dict.fromkeys(name for limits in self._holders for name in limits.of_resource)
+        nodes = any(each.max_nodes is not None for each in self.partitions.values())
+        return tuple(found | dict.fromkeys(["node"] * nodes))
+
+    @property
+    def _holders(self) -> list[Limits]:
+        """Holders of limits except partitions."""
+        users = [limits for account in self.accounts.values() for limits in account.user_limits.values()]
+        return [self.root, *self.accounts.values(), *self.qos.values(), *users]
 
 
 _UNNAMED = "default"

@@ -12,9 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.scheduling.queues.slurm_limits import DeviceLimits, Limits
+from paceline.scheduling.queues.slurm_limits import MINUTES, RESOURCES, DeviceLimits, Limits
 from paceline.scheduling.queues.slurm_settings import Account, Qos
-from paceline.scheduling.queues.slurm_values import exempt_seconds, grace_seconds, preempt_mode, preempts_within, slurm_seconds
+from paceline.scheduling.queues.slurm_values import (
+    exempt_seconds,
+    grace_seconds,
+    preempt_mode,
+    preempts_within,
+    slurm_bytes,
+    slurm_seconds,
+)
 
 Row = dict[str, str]
 _ROOT = "root"
@@ -30,7 +37,25 @@ _DEVICE_LIMITS: Mapping[str, str] = {
     "maxtrespa": "max_devices_per_account",
     "maxtresperaccount": "max_devices_per_account",
 }
+_MINUTE_LIMITS: Mapping[str, str] = {
+    "grptresrunmins": "max_devices",
+    "maxtresmins": "max_devices_per_job",
+    "maxtresminsperjob": "max_devices_per_job",
+    "maxtresminspj": "max_devices_per_job",
+    "maxtresrunminspu": "max_devices_per_user",
+    "maxtresrunminsperuser": "max_devices_per_user",
+    "maxtresrunminspa": "max_devices_per_account",
+    "maxtresrunminsperaccount": "max_devices_per_account",
+}
 _JOB_LIMITS: Mapping[str, str] = {
+    "grpsubmit": "max_submitted",
+    "grpsubmitjobs": "max_submitted",
+    "maxsubmit": "max_submitted_per_user",
+    "maxsubmitjobs": "max_submitted_per_user",
+    "maxsubmitpu": "max_submitted_per_user",
+    "maxsubmitjobsperuser": "max_submitted_per_user",
+    "maxsubmitpa": "max_submitted_per_account",
+    "maxsubmitjobsperaccount": "max_submitted_per_account",
     "grpjobs": "max_jobs",
     "maxjobs": "max_jobs_per_user",
     "maxjobspu": "max_jobs_per_user",
@@ -48,8 +73,9 @@ _FLAGS: Mapping[str, tuple[str, bool]] = {
     "overpartqos": ("over_partition", True),
     "partitiontimelimit": ("over_partition_time", True),
     "noreserve": ("reserves", False),
+    "partitionmaxnodes": ("over_partition_nodes", True),
 }
-_HARMLESS_FLAGS = ("", "denyonlimit", "partitionmaxnodes", "partitionminnodes", "usagefactorsafe")
+_HARMLESS_FLAGS = ("", "denyonlimit", "partitionminnodes", "usagefactorsafe")
 """Flags that say what happens at submission, or concern limits that are ignored anyway."""
 
 
@@ -209,18 +235,16 @@ def qualities(every: Sequence[list[Row]], ignored: Ignored) -> dict[str, Qos]:
 def _limits(row: Row, holder: str, ignored: Ignored) -> dict[str, Any]:
     """Return the fields of limits that a row states, and note those that are not simulated."""
     values: dict[str, Any] = {}
-    types: dict[str, dict[str, int]] = {}
+    amounts: dict[tuple[str, str], dict[str, int]] = {}
     for column, cell in row.items():
         key, text = column.replace(" ", "").casefold(), cell.strip()
-        if key in _DEVICE_LIMITS:
+        if key in _DEVICE_LIMITS or key in _MINUTE_LIMITS:
             for name, most in _amounts(text):
-                match = _DEVICES.fullmatch(name)
-                if match is None:
-                    ignored.add(f"{column} {name}", holder)
-                elif match[1]:
-                    types.setdefault(match[1], {})[_DEVICE_LIMITS[key]] = _count(most, column, holder)
+                if kind := _bounded(name, key in _MINUTE_LIMITS):
+                    field = _MINUTE_LIMITS.get(key) or _DEVICE_LIMITS[key]
+                    amounts.setdefault(kind, {})[field] = _amount(kind[1], most, column, holder)
                 else:
-                    values[_DEVICE_LIMITS[key]] = _count(most, column, holder)
+                    ignored.add(f"{column} {name}", holder)
         elif key in _JOB_LIMITS:
             if text and text != "-1":
                 values[_JOB_LIMITS[key]] = _count(text, column, holder)
@@ -228,9 +252,25 @@ def _limits(row: Row, holder: str, ignored: Ignored) -> dict[str, Any]:
             values |= {"max_limit_s": seconds} if (seconds := slurm_seconds(text)) else {}
         elif _OTHER.fullmatch(key) and text not in (("", "-1") if key.startswith(("grp", "max", "min")) else _NEUTRAL):
             ignored.add(column, holder)
-    if types:
-        values["of_type"] = {kind: DeviceLimits(**most) for kind, most in types.items()}
+    values |= amounts.pop(("", ""), {})
+    for what in {what for what, _ in amounts}:
+        values[what] = {name: DeviceLimits(**most) for (of, name), most in amounts.items() if of == what}
     return values
+
+
+def _bounded(name: str, minutes: bool) -> tuple[str, str] | None:
+    """Return the field and the key of the limits on a resource; None if they are not simulated."""
+    match = _DEVICES.fullmatch(name)
+    if minutes:
+        name = f"{'gpu' if name == 'gres/gpu' else name}{MINUTES}"
+    elif match:
+        return ("of_type", match[1]) if match[1] else ("", "")
+    return ("of_resource", name) if name in RESOURCES else None
+
+
+def _amount(resource: str, text: str, column: str, holder: str) -> int:
+    """Parse an amount: memory is in MiB, or in the unit that it names."""
+    return round(slurm_bytes(text)) if resource == "mem" else _count(text, column, holder)
 
 
 def _amounts(text: str) -> Iterator[tuple[str, str]]:

@@ -52,3 +52,14 @@ def preempt_mode(text: str) -> OwnPreemptMode:
 def preempts_within(text: str) -> bool:
     """Return whether ``PreemptMode`` lets jobs preempt others of their own quality of service."""
     return "within" in text.casefold().split(",")
+
+
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.IGNORECASE)
+
+
+def slurm_bytes(text: str) -> float:
+    """Parse an amount of memory to bytes. Slurm counts in MiB, or in the unit that the text names."""
+    match = _BYTES.fullmatch(text.strip().removesuffix("B"))
+    if match is None:
+        raise UserError(f"{text!r} is no amount of memory of Slurm", "write it as 64G or 64000")
+    return float(match[1]) * 2.0 ** (10 * ("KMGTP".index(match[2].upper() or "M") + 1))

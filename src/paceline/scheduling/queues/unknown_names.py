@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from paceline.errors import shorten
 from paceline.scheduling.job import Job
 from paceline.scheduling.queues.kueue_settings import KueueSettings
+from paceline.scheduling.queues.slurm_limits import RESOURCES
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 
 LACKING = "that the settings lack"
@@ -42,6 +43,25 @@ def unknown_names(jobs: Sequence[Job], settings: SlurmSettings | KueueSettings |
             count = missing.total()
             jobs_text = "1 job names" if count == 1 else f"{count:,} jobs name"
             remarks.append(f"{jobs_text} a {kind} {LACKING} ({shown}{more}): {refused}.".replace("a account", "an account"))
+    return [*remarks, *unstated_resources([job.resources for job in jobs], settings)]
+
+
+def unstated_resources(
+    stated: Sequence[Sequence[tuple[str, float]]], settings: SlurmSettings | KueueSettings | None
+) -> list[str]:
+    """Return a remark on each resource that has limits and that jobs do not state: their amounts count as none.
+
+    Args:
+        stated: resources of each job.
+    """
+    if not isinstance(settings, SlurmSettings):
+        return []
+    remarks = []
+    for resource in dict.fromkeys(RESOURCES[name][2] for name in settings.limited_resources):
+        missing = sum(resource not in dict(each) for each in stated)
+        if missing and resource != "gpu":
+            count = f"{missing:,} job{'s' * (missing != 1)} state{'s' * (missing == 1)}"
+            remarks.append(f"{IGNORED}limits on {resource} where {count} none (print squeue --json, or sacct's ReqTRES).")
     return remarks
 
 

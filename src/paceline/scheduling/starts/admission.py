@@ -154,14 +154,18 @@ def never_fits(job: LoggedJob, nodes: QueueNodes) -> str:
 
 
 def in_open_partitions(jobs: Sequence[LoggedJob], settings: SlurmSettings) -> tuple[LoggedJob, ...]:
-    """Return jobs of Slurm without the partitions that start none, or not this job, unless they state no other."""
+    """Return jobs of Slurm without the partitions that start none, or not this job, unless they state no other.
+
+    Jobs that state none are in the default one.
+    """
     shut = {name for name, stated in settings.partitions.items() if not stated.starts}
     found = []
     for job in jobs:
-        every = job.queue.split(",")
+        every = (job.queue or settings.default_partition).split(",")
         names = [name for name in every if name not in shut]
         names = [name for name in names if not settings.refusal(job.account, job.user, name, job.qos)] or names
-        found.append(replace(job, queue=",".join(names)) if names and names != every else job)
+        names = names or every
+        found.append(job if names == job.queue.split(",") else replace(job, queue=",".join(names)))
     return tuple(found)
 
 
@@ -191,7 +195,21 @@ def takes_none(queue: str, settings: SlurmSettings) -> str:
 def _over_bound(job: LoggedJob, settings: SlurmSettings) -> str:
     """Return the limit of Slurm that a job exceeds by itself; empty: none."""
     for bound in settings.bounds(job.account, job.user, job.queue.split(",")[0], job.qos).bounds:
-        asked = {"seconds": job.limit_s, "jobs": 1}.get(bound.what, job.devices)
-        if asked > bound.most and not bound.device_type:  # it may start on another type
-            return f"never starts: {bound.text_alone(job.devices)}"
+        asked = bound.asked(job.devices, job.limit_s, job.resources)
+        if asked is not None and asked > bound.most and not bound.device_type:  # it may start on another type
+            return f"never starts: {bound.text_alone(asked)}"
+    return ""
+
+
+def submit_refusal(job: LoggedJob, others: Sequence[LoggedJob], settings: SlurmSettings) -> str:
+    """Return the limit on jobs that wait or run that a new job would exceed; empty: none.
+
+    Args:
+        others: jobs that wait or run.
+    """
+    for bound in settings.kind(job.account, job.user, job.queue.split(",")[0], job.qos).bounds.submits:
+        kinds = [settings.kind(other.account, other.user, other.queue.split(",")[0], other.qos) for other in others]
+        there = sum(any(each.scope == bound.scope for each in kind.bounds.submits) for kind in kinds)
+        if there >= bound.most:
+            return f"Slurm refuses it: {bound.text_alone(1)}, and has {there:,}"
     return ""

@@ -10,7 +10,7 @@ from paceline.errors import UserError, shorten, unknown
 from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
-from paceline.scheduling.starts.admission import refusal, takes_none
+from paceline.scheduling.starts.admission import refusal, submit_refusal, takes_none
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue, unusable
 from paceline.scheduling.traces.logs.gres import split_slice
@@ -99,7 +99,11 @@ def _startable(job: LoggedJob, queue: WaitingQueue, stopped: str, asked: str) ->
             what = f"{job.nodes} pods of {job.devices // job.nodes} devices for the new job"
             raise UserError(what, f"give `cluster` or `nodes`: quotas count devices alone, such as {job.devices} for ...")
         job = replace(job, nodes=0, pods=job.nodes)  # a quota says nothing of nodes
-    if stopped or (stopped := refusal(job, cluster, queue.blocked) if cluster is not None else ""):
+    if cluster is not None and not stopped:
+        stopped = refusal(job, cluster, queue.blocked)
+        if isinstance(cluster.settings, SlurmSettings) and not stopped:
+            stopped = submit_refusal(job, (*queue.running, *queue.waiting, *queue.held), cluster.settings)
+    if stopped:
         raise UserError("the new job is not up to the scheduler", held_text(replace(job, reason=stopped)))
     sizes = [int(queue.nodes.devices[node]) for node in queue.nodes.pool(job)]
     each = job.devices // max(job.nodes, job.pods, 1)

@@ -68,13 +68,17 @@ class PolicyCluster:
     @cached_property
     def policy(self) -> Policy:
         """Policy of the scheduler."""
-        return configured("slurm" if isinstance(self.settings, SlurmSettings) else "kueue", self.settings)
+        if isinstance(self.settings, SlurmSettings):
+            return partial(slurm, settings=self.settings, submits=False)
+        return configured("kueue", self.settings)
 
     @cached_property
     def quick_policy(self) -> Policy:
         """The same policy without reasons: it starts the same jobs in less time."""
         return (
-            partial(slurm, settings=self.settings, explains=False) if isinstance(self.settings, SlurmSettings) else self.policy
+            partial(slurm, settings=self.settings, explains=False, submits=False)
+            if isinstance(self.settings, SlurmSettings)
+            else self.policy
         )
 
     @property

@@ -181,6 +181,7 @@ def _job(cluster: PolicyCluster, job: LoggedJob, row: int, origin_s: float, now_
         virtual_cluster=job.account,
         queue=job.queue.split(",")[0],
         qos=job.qos,
+        resources=job.resources,
         array=job.array,
         array_limit=job.throttle,
     )

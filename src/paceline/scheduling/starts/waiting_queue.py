@@ -12,8 +12,9 @@ from typing import Literal
 from paceline.errors import UserError, unknown
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.queues_file import Settings
+from paceline.scheduling.queues.slurm_limits import MINUTES
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
-from paceline.scheduling.queues.unknown_names import ignored_limits
+from paceline.scheduling.queues.unknown_names import ignored_limits, unstated_resources
 from paceline.scheduling.starts.admission import (
     BlockedQueues,
     in_cluster_queues,
@@ -140,7 +141,11 @@ class WaitingQueue:
             cluster=cluster,
             blocked=blocked,
             skipped=tuple(skipped),
-            remarks=(*_over_limit(running, log.file), *ignored_limits(settings, live=True)),
+            remarks=(
+                *_over_limit(running, log.file),
+                *ignored_limits(settings, live=True),
+                *unstated_resources([job.resources for job in (*running, *waiting)], settings),
+            ),
             notes=(*notes, *_LEFT_OUT.get(rules, ()), *_without_history(ended, history, rules)),
         )
 
@@ -300,22 +305,28 @@ def _throttled(
     return first, second
 
 
-_BOUND = re.compile(r"^\(?(?:Assoc|QOS)(?:Grp|Max)(GRES|Jobs|Wall)")
-"""Reasons of Slurm that name a bound of devices, of jobs or of time limits."""
+_BOUND = re.compile(
+    r"^\(?(Assoc|QOS)(?:Grp|Max)(GRES|Jobs|Wall|CPU|Node|Mem)\w*?(RunMinutes|MinutesPerJob|Minutes)?", re.IGNORECASE
+)
+"""Reasons of Slurm that name a bound of devices, of jobs, of time limits, or of other resources."""
+_BOUNDED = {"gres": "gpu", "cpu": "cpu", "node": "node", "mem": "mem"}
+"""Resources by the words of reasons."""
 
 
 def _at_bound(job: LoggedJob, settings: SlurmSettings) -> bool:
-    """Return whether the settings state the bound of devices, jobs or time limits for which a job waits."""
+    """Return whether the settings state the bound for which a job waits. That on all minutes of the past is not simulated."""
     named = _BOUND.match(job.reason)
-    if named is None:
+    if named is None or (named[3] or "").casefold() == "minutes":
         return False
-    legal = ("jobs",) if named[1] == "Jobs" else ("devices", "job")
-    of_qos = job.reason.strip("(").startswith("QOS")
+    what, of_qos = named[2].casefold(), named[1].casefold() == "qos"
     found = settings.bounds(job.account, job.user, job.queue.split(",")[0], job.qos).bounds
-    if named[1] == "Wall":
-        legal = ("seconds",)
-        found = tuple(bound for bound in found if job.limit_s > bound.most)
-    return any(bound.what in legal and (bound.scope[0] == "qos") is of_qos for bound in found)
+    found = tuple(bound for bound in found if (bound.scope[0] == "qos") is of_qos)
+    if what == "wall":
+        return any(bound.what == "seconds" and job.limit_s > bound.most for bound in found)
+    if what == "jobs":
+        return any(bound.what == "jobs" for bound in found)
+    resource = "" if what == "gres" and not named[3] else f"{_BOUNDED[what]}{MINUTES * bool(named[3])}"
+    return any(bound.what in ("devices", "job") and bound.resource == resource for bound in found)
 
 
 def _begun(job: LoggedJob, now_s: float) -> LoggedJob:

@@ -34,6 +34,7 @@ class LoggedJob:
         nodes: nodes; 0: not stated. ``node_names``: those on which it runs; empty: not stated.
         node_devices: devices that each of its nodes must have for it; 0: not stated.
         pods: pods with equal numbers of devices, each on one node; 0: not stated.
+        resources: processors (``cpu``), bytes of memory (``mem``) and nodes (``node``); missing: not stated.
         priority: higher first.
         preemptible: False if it may not be stopped for another job.
         topology: required placement: ``node``, ``rack`` or empty.
@@ -66,6 +67,7 @@ class LoggedJob:
     pods: int = 0
     node_names: tuple[str, ...] = ()
     node_devices: int = 0
+    resources: tuple[tuple[str, float], ...] = ()
     priority: float = 0.0
     preemptible: bool = True
     topology: Literal["", "node", "rack"] = ""

@@ -147,6 +147,9 @@ def _job(logged: LoggedJob, first_s: float) -> Job:
         topology=logged.topology,
         owner=logged.user,
         virtual_cluster=logged.account or logged.queue,
+        queue=logged.queue.split(",")[0],
+        qos=logged.qos,
+        resources=logged.resources,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from paceline.csv_rows import Row
 from paceline.errors import LARGEST_COUNT, UserError, known_name, unknown
 from paceline.scheduling.job import CHOICES, Job
+from paceline.scheduling.queues.slurm_values import slurm_bytes
 from paceline.scheduling.traces.published import number, whole
 from paceline.scheduling.traces.trace import Trace
 
@@ -30,6 +31,20 @@ def _choices(row: Row, column: str) -> frozenset[str]:
 
 def _names(row: Row, column: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in row.text(column).split("+"))
+
+
+def _resources(row: Row, column: str) -> tuple[tuple[str, float], ...]:
+    """Return the amounts of a cell such as ``cpu=8+mem=64G+node=2``."""
+    found = []
+    for part in row.text(column).split("+"):
+        name, _, amount = part.strip().partition("=")
+        if name not in ("cpu", "mem", "node"):
+            raise row.wrong(column, "amounts of cpu, mem and node, such as cpu=8+mem=64G+node=2")
+        try:
+            found.append((name, slurm_bytes(amount) if name == "mem" else float(int(amount))))
+        except (ValueError, UserError):
+            raise row.wrong(column, "amounts of cpu, mem and node, such as cpu=8+mem=64G+node=2") from None
+    return tuple(found)
 
 
 def _signed(row: Row, column: str) -> int:
@@ -55,6 +70,7 @@ _READERS: Mapping[str, Callable[[Row, str], Any]] = {
     "int": whole,
     "frozenset[Choice]": _choices,
     "tuple[str, ...]": _names,
+    "tuple[tuple[str, float], ...]": _resources,
     "bool": _yes,
     "Topology": _text,
 }

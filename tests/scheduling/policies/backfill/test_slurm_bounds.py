@@ -113,3 +113,51 @@ def test_limits_decide(name: str) -> None:
         return
     schedule = simulated(jobs, policy, Fleet.named("1x8xT4"))
     assert [outcome.start_s for outcome in schedule.outcomes] == expected
+
+
+LIMITED = "Account|User|GrpTRES|MaxTRES|GrpTRESRunMins|MaxTRESMins|GrpSubmit|MaxSubmit\n"
+
+
+def big(name: str, duration_s: float = 100.0, **also: object) -> Job:
+    """A job of two devices, eight processors, 64 GiB and two nodes, which may run for ten minutes."""
+    amounts = (("cpu", 8.0), ("mem", 64 * 2.0**30), ("node", 2.0))
+    return rigid(name, duration_s, 2, virtual_cluster="lab", owner="ann", limit_s=600.0, **{"resources": amounts, **also})
+
+
+RESOURCES: dict[str, tuple[str, list[Job], list[float] | str]] = {
+    "GrpTRES of processors": ("lab||cpu=12|||||", [big("a"), big("b")], [0, 100]),
+    "GrpTRES of processors that suffice": ("lab||cpu=16|||||", [big("a"), big("b")], [0, 0]),
+    "GrpTRES of processors that a job does not state": ("lab||cpu=12|||||", [big("a"), big("b", resources=())], [0, 0]),
+    "GrpTRES of memory": ("lab||mem=100G|||||", [big("a"), big("b")], [0, 100]),
+    "GrpTRES of memory in MiB": ("lab||mem=131072|||||", [big("a"), big("b")], [0, 0]),
+    "GrpTRES of nodes": ("lab||node=3|||||", [big("a"), big("b")], [0, 100]),
+    "MaxTRES of nodes": ("lab|||node=1||||", [big("a")], "a job of account lab may hold 1 nodes"),
+    # 2 devices for 10 minutes are 20. At 300 s the first has 10 left, and 10 + 20 is the bound. No job ends then.
+    "GrpTRESRunMins of GPUs": ("lab||||gres/gpu=30|||", [big("a", 500.0), big("b", 500.0)], [0, 300.001]),
+    "GrpTRESRunMins of processors": ("lab||||cpu=100|||", [big("a", 500.0), big("b", 500.0)], [0, 450.001]),
+    "MaxTRESMins": ("lab|||||gres/gpu=19||", [big("a")], "a job of account lab may hold 19 GPU minutes"),
+}
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+def test_limits_on_other_resources_decide(name: str) -> None:
+    """sacctmgr(1): GrpTRES, MaxTRES, GrpTRESRunMins (minutes that the limits of running jobs leave), MaxTRESMins."""
+    row, jobs, expected = RESOURCES[name]
+    for explains in (True, False):
+        policy = partial(slurm, settings=parse_slurm(LIMITED + row), explains=explains)
+        if isinstance(expected, str):
+            with pytest.raises(UserError, match=f"never starts job a; .*{expected}" if explains else "never starts job a"):
+                simulated(jobs, policy, Fleet.named("1x8xT4"))
+            continue
+        assert [one.start_s for one in simulated(jobs, policy, Fleet.named("1x8xT4")).outcomes] == pytest.approx(expected)
+
+
+def test_jobs_beyond_maxsubmit_are_refused_when_they_come() -> None:
+    """Two of a user may wait or run. The third comes while two are there, the fourth when one has ended."""
+    jobs = [big("a"), big("b", 300.0), big("c", arrival_s=1.0), big("d", arrival_s=150.0)]
+    for row in ("lab|ann|||||||", "lab||||||2|", "lab|ann||||||2"):
+        settings = parse_slurm(LIMITED + row)
+        found = simulated(jobs, partial(slurm, settings=settings), Fleet.named("1x8xT4")).outcomes
+        bounded = settings.bounds_submits
+        assert [bool(one.removed) for one in found] == [False, False, bounded, False] and bounded == (row != "lab|ann|||||||")
+        assert not bounded or "may have 2 jobs in the queue" in found[2].removed

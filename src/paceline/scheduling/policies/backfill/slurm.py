@@ -20,6 +20,7 @@ from paceline.scheduling.policies.backfill.plan import BackfillPlan
 from paceline.scheduling.policies.backfill.slurm_bounds import BoundsInUse
 from paceline.scheduling.policies.backfill.slurm_preemption import Requeued, SlurmPreemption, grace_s, preempt_mode
 from paceline.scheduling.queues.fair_share import DecayedUsage, User, fair_share_factors
+from paceline.scheduling.queues.slurm_limits import Scope
 from paceline.scheduling.queues.slurm_settings import JobKind, SlurmSettings
 from paceline.scheduling.state import Decision, State
 from paceline.scheduling.traces.type_names import types_meant
@@ -33,17 +34,26 @@ IN_GRACE = "it waits for the end of the grace of jobs that are preempted for it"
 """Reasons of the wait of a requeued job, and of a job that preempts others."""
 
 
-def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "stated", explains: bool = True) -> Decision:
+def slurm(
+    state: State,
+    settings: SlurmSettings = DEFAULT,
+    lengths: Lengths = "stated",
+    explains: bool = True,
+    submits: bool = True,
+) -> Decision:
     """Start jobs by tier and priority. A job that must wait gets a reservation, which later jobs do not delay.
 
     Jobs over a limit of their user, account, quality of service or partition wait, and hold up no other.
 
     Args:
         lengths: source of the expected lengths; Slurm itself knows time limits only.
+        submits: refuse arriving jobs beyond the limits on jobs that wait or run; False: all of them were taken.
         explains: give reasons. Without them the same jobs start, sooner decided: nothing is computed that starts none.
     """
     kinds = _kinds(state, settings)
     refused = _refused(state, kinds) if settings.refuses else {}
+    if submits and settings.bounds_submits:
+        refused |= _not_submitted(state, kinds)
     usage = DecayedUsage(settings.half_life_s, settings.usage, state.memory)
     usage.pass_to(state.time_s)
     preempting, requeued = settings.preempt != "none", Requeued(state)
@@ -55,7 +65,8 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
     quick = not explains and not preempting
     if quick and not later.candidates and not refused:
         memory = _with_holders(usage, state, kinds, state.devices)
-        return replace(plan.decision(waiting), memory=memory, holds_until_s=-math.inf if waiting else math.inf)
+        held_s = -math.inf if waiting else math.inf
+        return replace(plan.decision(waiting), memory=memory, holds_until_s=held_s, wake_s=bounds.wake_s)
     factors = fair_share_factors(settings, usage.usage, {kind.user for kind in kinds}) if settings.multifactor else {}
     priority = priority_of(state, settings, factors, kinds).tolist()
     preemption = SlurmPreemption(plan, settings, kinds, priority) if preempting else None
@@ -95,9 +106,26 @@ def slurm(state: State, settings: SlurmSettings = DEFAULT, lengths: Lengths = "s
     decision = plan.decision(order)
     memory = _with_holders(usage, state, kinds, decision.devices)
     holds_until_s = math.inf if not (decision.devices == 0).any() else -math.inf
-    decision = replace(decision, memory=memory, holds_until_s=holds_until_s, wake_s=min([decision.wake_s, *delayed.values()]))
+    decision = replace(
+        decision, memory=memory, holds_until_s=holds_until_s, wake_s=min([decision.wake_s, bounds.wake_s, *delayed.values()])
+    )
     decision = decision if preemption is None else _with_victims(decision, preemption, requeued, settings, kinds)
     return replace(decision, removed={**decision.removed, **refused}) if refused else decision
+
+
+def _not_submitted(state: State, kinds: Sequence[JobKind]) -> dict[int, str]:
+    """Return the jobs that just came and are beyond the limits on jobs that wait or run (``MaxSubmitJobs``)."""
+    count: Counter[Scope] = Counter()
+    found: dict[int, str] = {}
+    for index, (kind, age_s) in enumerate(zip(kinds, state.age_s.tolist(), strict=True)):
+        fresh = age_s <= state.round_s and not state.devices[index]
+        broken = next((bound for bound in kind.bounds.submits if fresh and count[bound.scope] >= bound.most), None)
+        if broken:
+            found[index] = f"it was refused: {broken.text_alone(1)}"
+            continue
+        for bound in kind.bounds.submits:
+            count[bound.scope] += 1
+    return found
 
 
 def _refused(state: State, kinds: Sequence[JobKind]) -> dict[int, str]:

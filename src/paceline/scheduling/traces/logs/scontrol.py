@@ -32,6 +32,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "state": ("JobState",),
     "reason": ("Reason",),
     "nodes": ("NumNodes",),
+    "cpus": ("NumCPUs",),
     "node_list": ("NodeList",),
     "alloc_tres": ("AllocTRES",),
     "req_tres": ("ReqTRES", "TRES"),

@@ -30,6 +30,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "state": ("state", "st", "statecompact"),
     "reason": ("reason", "nodelist(reason)", "reasonlist"),
     "nodes": ("nnodes", "nodes", "allocnodes", "numnodes", "nodes_alloc", "reqnodes"),
+    "cpus": ("alloccpus", "reqcpus", "ncpus", "cpus", "numcpus", "cpus_req"),
     "node_list": ("nodelist", "nodelist(reason)", "node_list"),
     "alloc_tres": ("alloctres", "tres_alloc", "tres-alloc"),
     "alloc_gres": ("allocgres", "gres_alloc"),

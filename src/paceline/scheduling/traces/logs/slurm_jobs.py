@@ -84,6 +84,7 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
         nodes=_whole(cells.get("nodes", "")),
         node_devices=_per_node(cells) if state == "waiting" else 0,
         node_names=_node_names(cells.get("node_list", "")) if state == "running" else (),
+        resources=_resources(cells),
         priority=_number(cells.get("priority", "")),
         user=_word(cells, "user"),
         account=_word(cells, "account"),
@@ -165,6 +166,22 @@ def _held(cells: Cells) -> tuple[Sequence[Held], str]:
             return [Held(each.count * factor, each.device_type, each.share, each.profile) for each in held], ""
         remarks.append(remark)
     return [], next((REMARKS[remark] for remark in remarks if remark), "")
+
+
+_AMOUNT = re.compile(r"(?:^|,)(cpu|mem|node)=(\d+(?:\.\d+)?)([KMGTP]?)", re.IGNORECASE)
+
+
+def _resources(cells: Cells) -> tuple[tuple[str, float], ...]:
+    """Return the processors, bytes of memory and nodes of a job, as far as the log states them."""
+    found: dict[str, float] = {}
+    for field in ("alloc_tres", "req_tres"):
+        for name, number, unit in _AMOUNT.findall(cells.get(field, "")):
+            scale = 2.0 ** (10 * ("KMGTP".index(unit.upper() or "M") + 1)) if name.casefold() == "mem" else 1.0
+            found.setdefault(name.casefold(), float(number) * scale)
+    for name, field in (("cpu", "cpus"), ("node", "nodes")):
+        if name not in found and (count := _whole(cells.get(field, ""))):
+            found[name] = float(count)
+    return tuple(found.items())
 
 
 def _per_node(cells: Cells) -> int:

@@ -127,6 +127,7 @@ def _squeue_cells(job: Value) -> dict[str, str]:
         "state": _word(job.get("job_state")),
         "reason": _word(job.get("state_reason")),
         "nodes": number_of(job.get("node_count")),
+        "cpus": number_of(job.get("cpus")),
         "node_list": texts(job, "nodes"),
         "alloc_tres": texts(job, "tres_alloc_str"),
         "alloc_gres": ",".join(map(str, detail)) if isinstance(detail, list) else "",

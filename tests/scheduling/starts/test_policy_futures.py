@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
+from kueue_queues import KUEUE, NOW_S, cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
 from paceline.scheduling.queues.slurm_settings import Account, Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
+from paceline.scheduling.starts.live_source import read_waiting_queue
 from paceline.scheduling.starts.sooner import sooner
 from paceline.scheduling.starts.wait_reasons import wait_reasons
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
@@ -126,6 +129,23 @@ CASES: dict[str, tuple[Objects, dict[str, float], dict[str, str]]] = {
         {"ns/a2": 3600.0, "ns/a3": 0.0},
         {},
     ),
+    "a stopped queue lends its quota": (
+        (cluster_queue("cqa", 8, stopPolicy="Hold"), cluster_queue("cqb", 0), A, B, workload("b1", "team-b", 8, "08:20")),
+        {"ns/b1": 0.0},
+        {},
+    ),
+    "and its running jobs are not preempted": (
+        (
+            cluster_queue("cqa", 4, stopPolicy="Hold"),
+            cluster_queue("cqb", 4, **RECLAIMS),
+            A,
+            B,
+            HELD_8,
+            workload("b1", "team-b", 4, "08:20"),
+        ),
+        {"ns/b1": 3600.0},
+        {},
+    ),
     "a capability of Volcano binds, and a gang is enough": (
         (
             volcano_queue("q", 6),
@@ -149,6 +169,28 @@ def test_starts_are_those_of_the_rules(name: str) -> None:
         assert found == starts, cluster
         why = {job.name: job.reason for job in queue.held} | {row.name: row.detail for row in queue.skipped}
         assert why.keys() == refused.keys() and all(text in why[job] for job, text in refused.items())
+
+
+def test_gpus_that_are_mig_slices_have_the_quota_and_the_nodes_of_their_flavor(tmp_path: Path) -> None:
+    """The strategy ``single`` of NVIDIA's GPU operator: nvidia.com/gpu counts slices, and the product's label names them."""
+    label = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}
+    flavor = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {"nodeLabels": label}}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "7"}}
+    node = {"kind": "Node", "metadata": {"name": "n0", "labels": label}, "spec": {}, "status": ready}
+    file = tmp_path / "nodes.json"
+    file.write_text(json.dumps({"kind": "List", "items": [node]}))
+    objects = [
+        cluster_queue("cqa", 7),
+        A,
+        workload("a1", "team-a", 6, "08:00", "cqa", 7200),
+        workload("a2", "team-a", 2, "08:10"),
+    ]
+    text = json.dumps({"kind": "List", "items": [flavor, *objects]})
+    for given in ({}, {"nodes": file}):
+        queue = read_waiting_queue("-", stdin=lambda: text, now_s=NOW_S, **given)  # type: ignore[arg-type]
+        assert [(job.profile, job.devices) for job in (*queue.running, *queue.waiting)] == [("1g.5gb", 6), ("1g.5gb", 2)]
+        assert {each.job.name: each.start() for each in Forecaster(queue, LIMITS).forecast().jobs} == {"ns/a2": 3600.0}
+        assert queue.nodes.types == ("A100 1g.5gb",)
 
 
 def test_a_preempted_job_ends_later_and_the_policy_says_why_a_job_waits() -> None:

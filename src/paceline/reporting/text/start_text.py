@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
 from paceline.reporting.values import clean, count
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.starts.forecast import HIGH, LOW, StartForecast
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.sooner import Sooner
@@ -23,6 +24,8 @@ FEW_SKIPPED = 3
 """Rows left out for one reason that the plain answer names."""
 FEW_PREEMPTED = 5
 """Jobs that start by preemption, or are preempted, that the plain answer names."""
+FEW_HELD, MOST_REASONS = 3, 10
+"""Jobs of a reason, and reasons, that the plain answer names of those that are not up to the scheduler."""
 NEVER = "not foreseen"
 FEW_CHECKED = 10
 """Fewest past starts of which a share is told."""
@@ -49,7 +52,7 @@ def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
         *_sampling(answer),
         *map(item, answer.notes),
         GAP,
-        *_WHY,
+        *_why(answer),
     ]
     return Screen(
         title=title,
@@ -61,16 +64,36 @@ def start_screen(answer: StartAnswer, with_skipped: bool = False) -> Screen:
     )
 
 
-_WHY: tuple[Block, ...] = (
-    heading("How it is computed"),
-    item("Each future draws the length of every job, given how long it has run, and jobs still to come from the history."),
-    item("The range is stretched so that 80 % of past starts, forecast when these jobs were submitted, fall inside."),
-    item("Slurm: by printed priority, then submission; a later job starts where it delays no reservation, by stated limits."),
-    item("With the scheduler's settings (--queues, or Kueue's and Volcano's objects) its policy is simulated, as in schedule."),
-    item("Ray: by submission; whatever fits the devices starts."),
-    item("Jobs that the scheduler holds back for a limit, a queue, a node or another job are set apart, without a time."),
-    item("Without Slurm's settings its fair share and preemption are not simulated. Failing nodes and reservations never are."),
-)
+def _why(answer: StartAnswer) -> Iterator[Block]:
+    """Yield how this answer was computed."""
+    yield heading("How it is computed")
+    yield item("Each future draws the length of every job, given how long it has run, and jobs still to come from the history.")
+    if answer.checked[1]:
+        yield item("The range is stretched so that 80 % of past starts, forecast when these jobs were submitted, fall inside.")
+    yield from map(item, _rule(answer))
+    yield item("Jobs that the scheduler holds back for a limit, a queue, a node or another job are set apart, without a time.")
+    yield item("Failing nodes and reservations of administrators are not simulated.")
+
+
+def _rule(answer: StartAnswer) -> tuple[str, ...]:
+    """Return sentences on the rule by which jobs start."""
+    scheduler, cluster = answer.queue.scheduler, answer.queue.cluster
+    if scheduler == "ray":
+        return ("Ray: by submission; whatever fits the devices starts.",)
+    if scheduler != "slurm":
+        return (f"{scheduler.capitalize()}: its policy with the settings of its queues, as in schedule.",)
+    later = "A later job starts where it delays no reservation, by stated limits."
+    if cluster is None:
+        return (
+            f"Slurm: by printed priority, then submission. {later}",
+            "Without --queues its fair share and preemption are not simulated.",
+        )
+    settings = cluster.settings
+    if isinstance(settings, SlurmSettings) and not settings.multifactor:
+        return (f"Slurm: its policy with the settings of --queues, which have no factors: by printed priority. {later}",)
+    return (
+        f"Slurm: its policy with the settings of --queues. Priorities are computed from their factors as time passes. {later}",
+    )
 
 
 def _one(answer: StartAnswer) -> Iterator[Block]:
@@ -156,10 +179,15 @@ def _held(answer: StartAnswer) -> Iterator[Block]:
         return
     yield GAP
     yield heading(f"{count(len(held), 'job')} not up to the scheduler")
-    for job in held[:5]:
-        yield item(f"{clean(job.name, 40)}: {clean(held_text(job), 200)}")
-    if len(held) > 5:
-        yield item(f"and {len(held) - 5:,} more")
+    groups: dict[str, list[str]] = {}
+    for job in held:
+        groups.setdefault(held_text(job), []).append(clean(job.name, 40))
+    for text, names in list(groups.items())[:MOST_REASONS]:
+        more = f" and {len(names) - FEW_HELD:,} more" if len(names) > FEW_HELD else ""
+        yield item(f"{', '.join(names[:FEW_HELD])}{more}: {clean(text, 200)}")
+    if len(groups) > MOST_REASONS:
+        rest = sum(len(names) for names in list(groups.values())[MOST_REASONS:])
+        yield item(f"{rest:,} more for {len(groups) - MOST_REASONS:,} other reasons: --json")
 
 
 def _left_out(answer: StartAnswer, listed: bool) -> Iterator[Block]:

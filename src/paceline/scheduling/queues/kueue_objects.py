@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.errors import UserError, shorten
 from paceline.scheduling.queues.kueue_settings import ClusterQueue, Cohort, KueueSettings, Quota
-from paceline.scheduling.traces.logs.kubernetes import devices_in, labelled_type
+from paceline.scheduling.traces.logs.kubernetes import devices_in, labelled_type, slice_type, split_product
 
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "m": 1e-3}
 
@@ -55,10 +55,11 @@ def parse_kueue(objects: Iterable[Mapping[str, Any]], device_type: Callable[[str
     flavors = {}
     for item in by_kind.get("ResourceFlavor", ()):
         if product := labelled_type((item.get("spec") or {}).get("nodeLabels") or {}):
-            flavors[_name(item)] = device_type(product)
+            base, profile, _ = split_product(product)
+            flavors[_name(item)] = slice_type(device_type(base), profile) if profile else device_type(product)
     for name in {flavor for queue in queues.values() for flavor in queue.quotas if SLICE in flavor}:
         flavor, profile = name.split(SLICE)
-        flavors[name] = f"{flavors[flavor].split()[0]} {profile}" if flavor in flavors else profile
+        flavors[name] = slice_type(flavors.get(flavor, ""), profile)
     configured = [item["fairSharing"] for item in by_kind.get("Configuration", ()) if item.get("fairSharing")]
     fair = any(sharing.get("enable", True) for sharing in configured)
     return KueueSettings(

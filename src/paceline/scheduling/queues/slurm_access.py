@@ -1,4 +1,4 @@
-"""Which jobs of Slurm may run at all: by their account, user, partition and quality of service.
+"""Rules of Slurm on who may run: by account, user, partition and quality of service.
 
 Slurm 25.05: slurm.conf(5), AllowAccounts, AllowQos and AccountingStorageEnforce; in its source ``part_policy_valid_acct`` and
 ``part_policy_valid_qos`` of slurmctld/partition_mgr.c, and ``assoc_mgr_get_default_qos_info`` of common/assoc_mgr.c. Names
@@ -22,7 +22,7 @@ _Value = TypeVar("_Value")
 def access_refusal(stated: SlurmPartition, partition: str, account: str, qos: str) -> str:
     """Return why a partition takes no job of an account with a quality of service; empty if it does.
 
-    What may use it is counted alone where a partition states both.
+    A list of those that may use it comes before a list of those that may not.
     """
     qos = qos or NORMAL
     if stated.allow_qos:

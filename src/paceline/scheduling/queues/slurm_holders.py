@@ -64,7 +64,7 @@ class SlurmPartition:
             says when the jobs of a live queue start; a simulation of past jobs takes it as UP.
         grace_s, preempt_mode: ``GraceTime`` and ``PreemptMode`` of its jobs under preemption by partitions.
         allow_accounts, deny_accounts, allow_qos, deny_qos: accounts and qualities of service that may use it, or may not
-            (``AllowAccounts`` and others); empty: all may. What may is counted alone where both are stated.
+            (``AllowAccounts`` and others); empty: all may. A list of those that may comes before the other.
     """
 
     priority: float = 1.0

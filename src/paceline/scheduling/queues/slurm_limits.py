@@ -53,11 +53,13 @@ class Limits(DeviceLimits):
     of_resource: Mapping[str, DeviceLimits] = field(default_factory=dict)
 
 
+DEVICES = "devices"
+"""What a job states of GPU minutes: its devices."""
 RESOURCES: Mapping[str, tuple[str, float, str]] = {
     "cpu": ("processors", 1.0, "cpu"),
     "mem": ("GiB of memory", 2.0**30, "mem"),
     "node": ("nodes", 1.0, "node"),
-    "gpu_minutes": ("GPU minutes", 1.0, "gpu"),
+    "gpu_minutes": ("GPU minutes", 1.0, DEVICES),
     "cpu_minutes": ("processor minutes", 1.0, "cpu"),
     "node_minutes": ("node minutes", 1.0, "node"),
 }
@@ -79,7 +81,7 @@ def amount_of(
         left_s: time until its limit; 0: it has none. ``stated``: its processors, bytes of memory and nodes.
     """
     base = RESOURCES[resource][2]
-    amount = float(devices) if base == "gpu" else dict(stated).get(base)
+    amount = float(devices) if base == DEVICES else dict(stated).get(base)
     if amount is None or not resource.endswith(MINUTES):
         return amount
     return amount * (left_s or UNLIMITED_S) / 60.0

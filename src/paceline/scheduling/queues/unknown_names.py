@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from paceline.errors import shorten
 from paceline.scheduling.job import Job
 from paceline.scheduling.queues.kueue_settings import KueueSettings
-from paceline.scheduling.queues.slurm_limits import RESOURCES
+from paceline.scheduling.queues.slurm_limits import DEVICES, RESOURCES
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
 
 LACKING = "that the settings lack"
@@ -59,7 +59,7 @@ def unstated_resources(
     remarks = []
     for resource in dict.fromkeys(RESOURCES[name][2] for name in settings.limited_resources):
         missing = sum(resource not in dict(each) for each in stated)
-        if missing and resource != "gpu":
+        if missing and resource != DEVICES:
             count = f"{missing:,} job{'s' * (missing != 1)} state{'s' * (missing == 1)}"
             remarks.append(f"{IGNORED}limits on {resource} where {count} none (print squeue --json, or sacct's ReqTRES).")
     return remarks

@@ -14,6 +14,7 @@ from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.traces.content import JobFile
 from paceline.scheduling.traces.logs.gres import held_devices, split_slice
+from paceline.scheduling.traces.logs.kubernetes import slice_type, split_product
 from paceline.scheduling.traces.logs.slurm_jobs import expanded_nodes
 
 SINFO = "sinfo -N -o '%N|%P|%G|%c|%T'"
@@ -79,7 +80,7 @@ def _type(name: str) -> str:
 
 def _slice_type(name: str, profile: str) -> str:
     """Return the type of the MIG slices of a device, as fleets name them: ``A100 1g.10gb``."""
-    return f"{_type(name).split()[0]} {profile}" if name else profile
+    return slice_type(_type(name) if name else "", profile)
 
 
 def _merged(nodes: Iterator[_PrintedNode]) -> list[_PrintedNode]:
@@ -184,8 +185,7 @@ def _kubernetes_node(item: Mapping[str, Any]) -> Iterator[_PrintedNode]:
     slices = {name: number for name, number in counts.items() if number and _SLICE_RESOURCE.search(name)}
     labels = metadata.get("labels") or {}
     product = next((str(labels[label]) for label in _TYPE_LABELS if label in labels), "")
-    base, profile, _ = split_slice(product)
-    base = re.sub(r"[-_ ]MIG$", "", base) if profile else product
+    base, profile, _ = split_product(product)
     kind = _slice_type(base, profile) if profile else product
     ready = [each for each in status.get("conditions") or () if each.get("type") == "Ready"]
     away = bool(spec.get("unschedulable")) or any(str(each.get("status")) != "True" for each in ready)

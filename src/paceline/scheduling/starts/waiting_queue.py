@@ -41,6 +41,8 @@ VOLCANO_LEFT_OUT = (
     "default, are not."
 )
 """Remarks on the rules that are left out."""
+IN_GPUS = "--gpus is not in TRES_PER_NODE: print squeue --json"
+"""Hint for a job of squeue's text that names no device."""
 _LEFT_OUT = {"kueue": (KUEUE_LEFT_OUT,), "volcano": (VOLCANO_LEFT_OUT,)}
 
 
@@ -122,7 +124,8 @@ class WaitingQueue:
             if cluster is not None and (refused := refusal(job, cluster, blocked, rules)):
                 held.append(replace(job, reason=refused))
             elif why := unusable(job, nodes, cluster):
-                skipped.append(SkippedRow(job.place, job.name, *why))
+                hint = IN_GPUS if not job.devices and log.form == "squeue" else why[1]
+                skipped.append(SkippedRow(job.place, job.name, why[0], hint))
             elif refused := never_fits(job, nodes):
                 held.append(replace(job, reason=refused))
             else:

@@ -1,7 +1,9 @@
 """Policy of Kueue: queues with quotas that borrow in cohorts, and preemption within and between queues.
 
 Kueue 0.14: concepts/cluster_queue, concepts/preemption and concepts/admission of its documentation. Kueue keeps no devices
-for a job that waits: under ``BestEffortFIFO`` small jobs may pass a large one for as long as they come.
+for a job that waits: under ``BestEffortFIFO`` small jobs may pass a large one for as long as they come. A stopped queue still
+lends its quota, as ``accumulateFromChild`` of its pkg/cache counts every child of a cohort, active or not. Its running jobs are
+not in the snapshot of the scheduler, and are not preempted.
 """
 
 from __future__ import annotations
@@ -278,13 +280,17 @@ class _Admission:
         low = self.state.jobs[other].priority
         return low < self.state.jobs[index].priority and (limit is None or low <= limit)
 
+    def _lends(self, queue: str, other: str, flavor: str) -> bool:
+        """Return whether another queue of the cohort borrows devices that a queue may take back."""
+        return self.tree.related(queue, other, flavor) and self.tree.borrows(other, flavor)
+
     def _candidates(self, index: int, flavor: str) -> list[int]:
         state, queue, job = self.state, self.queues[index], self.state.jobs[index]
         stated = self.settings.queues[queue]
         reclaims = stated.reclaim != "Never"
         lending = {
-            name: reclaims and self.tree.related(queue, name, flavor) and self.tree.borrows(name, flavor)
-            for name in self.settings.queues
+            name: reclaims and not other.stopped and self._lends(queue, name, flavor)
+            for name, other in self.settings.queues.items()
         }
         if stated.within != "Never":
             lending[queue] = True

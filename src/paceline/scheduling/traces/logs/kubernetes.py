@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -155,6 +156,21 @@ def condition(status: Value, kind: str) -> Condition:
 def labelled_type(labels: Value) -> str:
     """Return the type of device that labels of nodes name; empty if they name none."""
     return next((str(labels[label]) for label in _TYPE_LABELS if labels.get(label)), "")
+
+
+def split_product(product: str) -> tuple[str, str, float]:
+    """Return the device, the MIG profile and the share of the device of a label of the product.
+
+    Under the strategy ``single`` of NVIDIA's GPU operator, ``nvidia.com/gpu`` counts the slices of a node, and the label names
+    their profile: ``NVIDIA-A100-SXM4-40GB-MIG-1g.5gb``.
+    """
+    base, profile, share = split_slice(product)
+    return (re.sub(r"[-_ ]MIG$", "", base), profile, share) if profile else (product, "", 1.0)
+
+
+def slice_type(base: str, profile: str) -> str:
+    """Return the name of the type of MIG slices: the first word of the device and the profile."""
+    return f"{base.split()[0]} {profile}" if base else profile
 
 
 def table(value: Value, *keys: str) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from paceline.errors import UserError
@@ -15,6 +16,7 @@ from paceline.scheduling.traces.logs.kubernetes import (
     PodDevices,
     Value,
     condition,
+    devices_in,
     devices_of_pod,
     has_group,
     kinds_of,
@@ -24,6 +26,8 @@ from paceline.scheduling.traces.logs.kubernetes import (
     number,
     owner_of,
     path_of,
+    slice_type,
+    split_product,
     table,
 )
 from paceline.scheduling.traces.logs.log_times import parse_time
@@ -44,8 +48,9 @@ def read_kueue(source: JobFile) -> JobLog:
     kinds = kinds_of(source, GROUP)
     found = kinds.get("ResourceFlavor", ())
     flavors = {name_of(item): labelled_type(table(item, "spec", "nodeLabels")) for _, item in found}
+    single = {name_of(item): only for _, item in kinds.get("ClusterQueue", ()) if (only := _only_slices(item, flavors))}
     local = {path_of(item): texts(item, "spec", "clusterQueue") for _, item in kinds.get("LocalQueue", ())}
-    jobs, skipped = made_of(kinds, {"Workload": lambda item, place: [_workload(item, place, flavors, local)]})
+    jobs, skipped = made_of(kinds, {"Workload": lambda item, place: [_workload(item, place, flavors, local, single)]})
     queues, wrong = made_of(kinds, {"ClusterQueue": lambda item, _: _checked(item)})
     others = [item for kind in ("Cohort", "LocalQueue", "ResourceFlavor") for _, item in kinds.get(kind, ())]
     settings = parse_kueue([*queues, *others], device_type) if queues else None
@@ -57,11 +62,31 @@ def device_type(name: str) -> str:
     return device(name).name if is_device(name) else name
 
 
-def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mapping[str, str]) -> LoggedJob:
+def _only_slices(item: Value, flavors: Mapping[str, str]) -> str:
+    """Return the label of a cluster queue whose flavors with GPUs are all MIG slices of one profile; empty for others."""
+    labels = [
+        flavors.get(texts(flavor, "name"), "")
+        for group in table(item, "spec").get("resourceGroups") or ()
+        for flavor in group.get("flavors") or ()
+        if any(devices_in({texts(each, "name"): 1}).count for each in flavor.get("resources") or ())
+    ]
+    return labels[0] if len({split_product(label)[1] for label in labels}) == 1 and split_product(labels[0])[1] else ""
+
+
+def _workload(
+    item: Value, place: str, flavors: Mapping[str, str], local: Mapping[str, str], single: Mapping[str, str]
+) -> LoggedJob:
+    """Return the job of a workload.
+
+    Args:
+        single: label of MIG slices by cluster queue, where its GPUs are all such slices.
+    """
     spec, status = table(item, "spec"), table(item, "status")
     space = texts(item, "metadata", "namespace")
     assigned = {texts(each, "name") or "main": each for each in table(status, "admission").get("podSetAssignments") or ()}
     total, types, pods, command = PodDevices(), [], 0, ""
+    path = f"{space}/{texts(spec, 'queueName')}"
+    of_queue = texts(status, "admission", "clusterQueue") or local.get(path, "")
     topology: Literal["", "node", "rack"] = ""
     for pod_set in spec.get("podSets") or ():
         own, named, words = devices_of_pod(table(pod_set, "template"))
@@ -72,7 +97,12 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
         command = command or words
         flavor = texts(assignment, "flavors", own.name) if own.name else ""
         if own.count:
-            types.append(named or flavors.get(flavor, "") or flavor)
+            label = named or flavors.get(flavor, "") or flavor
+            base, profile, share = split_product(label or single.get(of_queue, ""))
+            if profile and not own.profile:  # GPUs that are slices
+                total = replace(total, share=share, profile=profile)
+                label = slice_type(device_type(base), profile)
+            types.append(label)
         topology = topology or _topology(texts(pod_set, "topologyRequest", "required"))
     finished, admitted = condition(status, "Finished"), condition(status, "Admitted")
     reserved = condition(status, "QuotaReserved")
@@ -103,7 +133,7 @@ def _workload(item: Value, place: str, flavors: Mapping[str, str], local: Mappin
         priority=number(texts(spec, "priority"), 0.0),
         topology=topology,
         user=_user(item) or space,
-        account=texts(status, "admission", "clusterQueue") or local.get(f"{space}/{queue}", ""),
+        account=of_queue,
         queue=queue,
         reason=reason if state == "waiting" else "",
         command=command,

@@ -35,8 +35,10 @@ import torch
 from rows import append, read
 from torch import nn
 
-from paceline.edge.language_run import BATCH, DISTILL, FORMS, HELD_OUT, LESS, LR, LanguageRun, LanguageTask, slim_language
-from paceline.language_record import SMALLER, TRAINED_WHOLE, WHOLE, WIDTHS, LanguageMeasurement, LanguageRecord
+from paceline.edge.language_bench import HELD_OUT
+from paceline.edge.language_run import LanguageTask, slim_language
+from paceline.edge.language_settings import BATCH, DISTILL, LR, LanguageRun
+from paceline.language_record import LESS, SMALLER, TRAINED_WHOLE, WHOLE, WIDTHS, LanguageMeasurement, LanguageRecord
 from paceline.reporting.text.language_text import answer_text
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.language.candidates import Candidates
@@ -170,7 +172,7 @@ def main(arguments: list[str] | None = None) -> None:
         epochs=options.epochs,
         seed=options.seed,
         widths=options.widths,
-        weights=parse_weights(options.weights) or FORMS,
+        weights=parse_weights(options.weights) or None,
     )
     done = Path(run.out) / "slim.json"
     if done.is_file():

@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 from rows import append
 
-from paceline.edge.language_run import BATCH, DISTILL, LR, LanguageTask
+from paceline.edge.language_run import LanguageTask
+from paceline.edge.language_settings import BATCH, DISTILL, LR
 from paceline.language_record import WIDTHS
 from paceline.slimming.language.candidates import Candidates
 from paceline.slimming.language.checkpoint import TextParts, load_checkpoint, read_text

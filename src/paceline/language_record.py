@@ -22,7 +22,7 @@ From the last one goes only what a form of its weights leaves of the budget."""
 
 @dataclass(frozen=True, slots=True)
 class LanguageMeasurement:
-    """A decoder with its cache on ONNX Runtime.
+    """A decoder with its cache on a runtime.
 
     Attributes:
         name: ``WHOLE``, ``TRAINED_WHOLE``, ``SMALLER`` or ``LESS``.
@@ -58,7 +58,7 @@ class LanguageRecord:
         predicted: cost of the smaller model by the tables, in the budget's unit.
         trained: tokens that the smaller model saw, the whole model's share in its loss, processor seconds, further settings.
         random: the weights were random, so that perplexities say nothing.
-        opens: whether transformers opens the smaller model.
+        opens: whether transformers opens the smaller model. ``target``: runtime of the files and the measurements.
     """
 
     model: str
@@ -77,6 +77,7 @@ class LanguageRecord:
     trained: Mapping[str, float]
     random: bool
     opens: bool = False
+    target: str = "onnxruntime"
     notes: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from paceline.edge.language_run import LanguageRun, _file_bytes, _opens_note, _steps, slim_language
+from paceline.edge.language_bench import file_bytes
+from paceline.edge.language_run import slim_language
+from paceline.edge.language_settings import LanguageRun
 from paceline.errors import UserError
 from paceline.language_record import LanguageRecord
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
-from paceline.slimming.language.checkpoint import TextParts
 from paceline.slimming.latency.token_times import TokenRunner
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.weight_forms import INT8
@@ -29,15 +28,8 @@ TEXT = "The whale swam past the ship, and the crew saw it. " * 80
 
 def run_of(folder: Path, **changes: Any) -> LanguageRun:
     (folder / "text.txt").write_text(TEXT)
-    given = {
-        "budget": Budget.parse("decode=1.5x"),
-        "context": 16,
-        "prompt": 32,
-        "lr": 3e-3,
-        "out": str(folder / "out"),
-        **changes,
-    }
-    return LanguageRun(model=str(folder / "model"), text=str(folder / "text.txt"), **given)
+    given = {"budget": Budget.parse("decode=1.5x"), "context": 16, "prompt": 32, "lr": 3e-3, **changes}
+    return LanguageRun(model=str(folder / "model"), text=str(folder / "text.txt"), out=str(folder / "out"), **given)
 
 
 def checked(record: LanguageRecord, run: LanguageRun, model: torch.nn.Module) -> None:
@@ -83,7 +75,7 @@ def test_a_token_becomes_as_fast_as_the_budget_and_the_text_is_learned(tmp_path:
 def test_less_is_removed_where_fewer_bits_take_a_part_of_the_budget(tmp_path: Path) -> None:
     model = decoder("Qwen3", hidden_size=64, intermediate_size=2048, num_hidden_layers=3)
     model.save_pretrained(tmp_path / "model")
-    whole = _file_bytes(decoder_to_onnx(model, tmp_path / "whole.onnx"))
+    whole = file_bytes(decoder_to_onnx(model, tmp_path / "whole.onnx"))
     run = run_of(tmp_path, budget=Budget.parse(f"size={whole / 4.5e3:.0f}kB"), epochs=0, weights=(INT8,))
     record = slim_language(run)
     rows = {(each.name, each.weights): each for each in record.rows}
@@ -120,32 +112,6 @@ def test_a_mixture_loses_the_experts_that_the_text_uses_least(tmp_path: Path) ->
     left = {layer: left for layer, (_, left) in record.widths.items() if layer.endswith("gate")}
     assert left and 2 <= next(iter(left.values())) < 6
     checked(record, run, model)
-
-
-def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    for changes, says in (
-        ({"budget": Budget("accuracy", 1.0)}, "accuracy=-1pt for a language model"),
-        ({"context": 1}, "a context of 1 token"),
-        ({"prompt": 0}, "0 for `prompt`"),
-        ({"epochs": -1}, "-1 epochs"),
-        ({"distill": 2.0}, "a share of 2"),
-        ({"lr": 0.0}, "learning rate 0"),
-        ({"widths": "fre"}, "fre"),
-        ({"out": str(tmp_path)}, "model would be replaced by the smaller model"),
-    ):
-        with pytest.raises(UserError, match=says):
-            run_of(tmp_path, **changes)
-    parts = TextParts(torch.arange(16 * 8 * 10), torch.arange(0), torch.arange(0))
-    steps = {epochs: _steps(run_of(tmp_path, epochs=epochs), parts) for epochs in (0, 0.01, 0.5, 2)}
-    assert steps == {0: 0, 0.01: 1, 0.5: 5, 2: 20}
-    assert str(run_of(tmp_path, budget=Budget.parse("speedup=2x")).budget) == "decode=2x"
-    assert not run_of(tmp_path, out=str(tmp_path), writes=False).writes
-
-
-def test_the_note_on_what_opens_names_a_folder_only_if_it_is_written(tmp_path: Path) -> None:
-    search: Any = SimpleNamespace(slim=SimpleNamespace(unstated=()))
-    for opens, writes in itertools.product((True, False), repeat=2):
-        assert ("out/model" in _opens_note(run_of(tmp_path, writes=writes), search, opens)) == writes
 
 
 @pytest.mark.long

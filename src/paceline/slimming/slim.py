@@ -18,14 +18,14 @@ from torch.optim import Optimizer
 
 from paceline.errors import UserError, unknown
 from paceline.language_record import EQUAL, FREE, WIDTHS
-from paceline.slimming.export.cached_decoder import decoder_to_onnx
 from paceline.slimming.export.onnx_export import to_onnx
 from paceline.slimming.language.equal_widths import EqualWidths, equal_widths, is_decoder
 from paceline.slimming.language.model_folder import load_folder, with_true_config
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.latency.low_rank_times import least_seconds
-from paceline.slimming.latency.token_times import CONTEXT, PROMPT, TokenLatency, token_latencies
+from paceline.slimming.latency.token_runtimes import TOKEN_RUNTIMES
+from paceline.slimming.latency.token_times import CONTEXT, PROMPT, TokenLatency
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.budget_path import Cost
 from paceline.slimming.methods.methods import METHODS, RemoveStructures, Replace, target_for
@@ -105,9 +105,11 @@ class Slim:
         self.target.check_installed()
         self.context, self.prompt = context, prompt
         if phase := self.budget.phase:
-            if target != "onnxruntime" or not isinstance(METHODS[method], RemoveStructures):
+            if target not in TOKEN_RUNTIMES or not isinstance(METHODS[method], RemoveStructures):
                 what = f"{self.budget} with {method} on {target}"
-                raise UserError(what, "decoders are timed by token on onnxruntime, with the methods auto and ssl")
+                raise UserError(
+                    what, f"decoders are timed by token on {', '.join(TOKEN_RUNTIMES)}, with the methods auto and ssl"
+                )
             _whole_number(context, "tokens of context")
             _whole_number(prompt, "tokens of a prompt")
             inputs = (torch.zeros(1, 1 if phase == "decode" else prompt, dtype=torch.long),)
@@ -382,14 +384,14 @@ class Slim:
 
     def _by_token(self, models: Mapping[str, nn.Module]) -> dict[str, TokenLatency]:
         """Measure decoders with their caches."""
+        runtime, most = TOKEN_RUNTIMES[self.target.name], max(self.context, self.prompt)
         with tempfile.TemporaryDirectory() as directory:
             files = {
-                name: decoder_to_onnx(on_cpu(model), Path(directory) / f"{number}.onnx")
+                name: runtime.export(on_cpu(model), Path(directory) / f"{number}{runtime.target.suffix}", most)
                 for number, (name, model) in enumerate(models.items())
             }
             vocabulary = int(self.model.config.vocab_size)  # type: ignore[union-attr, arg-type]
-            settings = {"context": self.context, "prompt": self.prompt, "threads": self.threads}
-            return token_latencies(files, vocabulary, **settings)
+            return runtime.latencies(files, vocabulary, context=self.context, prompt=self.prompt, threads=self.threads)
 
     def show(self, cost: float) -> str:
         """Format a cost with its unit, and with the speed-up if the budget is one."""

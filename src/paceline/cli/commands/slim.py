@@ -19,7 +19,7 @@ OVER = "OVER BUDGET"
 LANGUAGE = ("text", "context", "prompt", "widths")
 """Options of language models only."""
 ALSO_LANGUAGE = (
-    *("model", "budget", "threads", "weights", "int8", "predict", "tune_epochs", "distill", "lr", "seed", "out"),
+    *("model", "target", "budget", "threads", "weights", "int8", "predict", "tune_epochs", "distill", "lr", "seed", "out"),
     *("brief", "why", "json"),
     *LANGUAGE,
 )
@@ -148,7 +148,8 @@ def is_language_model(model: str) -> bool:
 def _slim_language(o: argparse.Namespace) -> Answer:
     import sys
 
-    from paceline.edge.language_run import EPOCHS, FORMS, LanguageRun, slim_language
+    from paceline.edge.language_run import slim_language
+    from paceline.edge.language_settings import EPOCHS, LanguageRun
     from paceline.errors import UserError
     from paceline.reporting.text.language_text import language_screen
     from paceline.slimming.methods.budget import Budget
@@ -170,7 +171,8 @@ def _slim_language(o: argparse.Namespace) -> Answer:
         epochs=0 if o.predict else EPOCHS if o.tune_epochs is None else o.tune_epochs,
         writes=not o.predict,
         widths=o.widths,
-        weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))) or FORMS,
+        weights=tuple(dict.fromkeys((*parse_weights(o.weights), *(INT8,) * o.int8))) or None,
+        target=o.target,
         **{name: value for name, value in given.items() if value is not None},
     )
     record = slim_language(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))

@@ -26,7 +26,7 @@ def language_screen(record: LanguageRecord) -> Screen:
             GAP,
             Pair("smaller", _smaller(record)),
             *(Pair(each.name, _less_removed(record, each)) for each in record.rows if each.name == LESS),
-            Pair("token", f"after {record.context} tokens, {record.threads} thread{'s' * (record.threads > 1)}, in turns"),
+            Pair("token", _timed(record)),
             Pair("trained", _trained(record)),
             *(Paragraph(note) for note in record.notes),
         ),
@@ -93,6 +93,11 @@ def _smaller(record: LanguageRecord) -> str:
 def _less_removed(record: LanguageRecord, row: LanguageMeasurement) -> str:
     count = f"{format_count(row.parameters)} of {format_count(record.whole.parameters)} parameters"
     return f"{count}, as many as the budget leaves in {row.weights}"
+
+
+def _timed(record: LanguageRecord) -> str:
+    on = "" if record.target == "onnxruntime" else f" on {record.target}"
+    return f"after {record.context} tokens{on}, {record.threads} thread{'s' * (record.threads > 1)}, in turns"
 
 
 def _trained(record: LanguageRecord) -> str:

@@ -32,7 +32,7 @@ class EqualWidths:
 
 
 def is_decoder(model: nn.Module) -> bool:
-    """Return whether a model is a decoder of Hugging Face, whose layers are alike."""
+    """Return whether a model is a decoder of Hugging Face."""
     config: Any = getattr(model, "config", None)
     generates = getattr(model, "can_generate", lambda: False)
     return is_hugging_face(model) and bool(generates()) and not getattr(config, "is_encoder_decoder", False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli import main
-from paceline.edge.language_run import LanguageRun
+from paceline.edge.language_settings import LanguageRun
 from paceline.errors import UserError
 from paceline.hardware.edge import edge_devices
 from paceline.slim_record import SlimPrediction

@@ -22,9 +22,10 @@ import numpy as np
 from paceline.array_types import Array, Bools, Ints
 from paceline.scheduling.policies.goodput import sizes_of
 from paceline.scheduling.policies.sia import is_node_size
-from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, Choices, least_sum
+from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, least_sum
 from paceline.scheduling.policies.solvers.knapsack import Sizes, least_total
 from paceline.scheduling.policies.solvers.rigid import all_served
+from paceline.scheduling.policies.solvers.useful_choices import Choices
 from paceline.scheduling.state import Decision, Outlook, State
 
 SPREAD_POWER = 0.75

@@ -14,7 +14,8 @@ import numpy as np
 from paceline.array_types import Array, Bools, Ints
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, Choices, least_sum
+from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, least_sum
+from paceline.scheduling.policies.solvers.useful_choices import Choices
 from paceline.scheduling.state import Decision, State
 
 POWER = -0.5

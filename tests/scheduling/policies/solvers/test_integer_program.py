@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from paceline.scheduling.policies.solvers import equal_jobs
 from paceline.scheduling.policies.solvers import integer_program as module
-from paceline.scheduling.policies.solvers.integer_program import GAP, Choices, least_sum
+from paceline.scheduling.policies.solvers.highs import GAP, integers
+from paceline.scheduling.policies.solvers.integer_program import least_sum
+from paceline.scheduling.policies.solvers.useful_choices import Choices
 
 
 def random_choices(jobs: int, seed: int) -> Choices:
@@ -53,26 +57,27 @@ def test_prices_lead_to_the_sum_of_the_whole_program(monkeypatch: pytest.MonkeyP
     assert sums[0] == pytest.approx(sums[1], rel=2 * GAP)
 
 
-def nothing(choices: Choices, indices: np.ndarray, *others: object) -> np.ndarray:
+def nothing(choices: Choices, *others: object) -> np.ndarray:
     """Rounding that fails."""
-    return indices[:0]
+    return np.zeros(0, np.int64)
 
 
 @pytest.mark.parametrize("rounds", [True, False])
 def test_few_of_many_choices_go_to_the_solver_if_rounding_fails(monkeypatch: pytest.MonkeyPatch, rounds: bool) -> None:
     solved: list[int] = []
 
-    def counted(choices: Choices, indices: np.ndarray, *others: object) -> object:
-        solved.append(len(indices))
-        return solve(choices, indices, *others)  # type: ignore[arg-type]
+    def counted(cost: np.ndarray, *others: object) -> object:
+        solved.append(len(cost))
+        return integers(cost, *others)  # type: ignore[arg-type]
 
-    solve = module._solved
-    monkeypatch.setattr(module, "_solved", counted)
+    monkeypatch.setattr(equal_jobs, "integers", counted)
     monkeypatch.setattr(module, "DIRECT", 0)
     if not rounds:
-        monkeypatch.setattr(module, "_rounded", nothing)
-    assert least_sum(random_choices(600, 6), np.array([180, 240]), 30.0) is not None
-    assert not solved if rounds else 0 < max(solved) < 1200, "of 2,400"
+        monkeypatch.setattr(module, "rounded", nothing)
+    choices = random_choices(600, 6)
+    of_four_kinds = replace(choices, cost=np.tile(choices.cost[:16], 150))
+    assert least_sum(of_four_kinds, np.array([180, 240]), 30.0) is not None
+    assert not solved if rounds else 0 < max(solved) <= 16, "of 2,400"
 
 
 def test_a_fixed_choice_is_taken_though_it_costs() -> None:
@@ -87,7 +92,11 @@ def test_nothing_is_shown_while_it_solves(capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr().out == "after\n"
 
 
-def test_no_time_is_no_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left to presolve away: the solver must search."""
-    monkeypatch.setattr(module, "_rounded", nothing)
-    assert least_sum(random_choices(2000, 4), np.array([700, 900]), 0.0) is None
+def test_no_time_is_no_allocation_without_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left to presolve away: the solver must search. Prices always lead to an allocation."""
+    choices, capacity = random_choices(2000, 4), np.array([700, 900])
+    taken = least_sum(choices, capacity, 0.0)
+    assert taken is not None
+    assert (np.bincount(choices.type_index[taken], choices.devices[taken], 2) <= capacity).all()
+    monkeypatch.setattr(module, "DIRECT", 10**6)
+    assert least_sum(choices, capacity, 0.0) is None

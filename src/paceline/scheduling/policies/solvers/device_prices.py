@@ -34,7 +34,7 @@ class DevicePrices:
 
     Attributes:
         bound: largest bound so far.
-        reduced: cost of each choice at its prices, beyond the best choice of the job.
+        best: its prices.
     """
 
     def __init__(self, job: Ints, devices: Ints, type_index: Ints, cost: Array, capacity: Ints) -> None:
@@ -45,8 +45,8 @@ class DevicePrices:
         self._highest = np.zeros(len(capacity))
         np.maximum.at(self._highest, type_index, -cost / devices)  # no job wants devices at these prices
         self._cuts: list[Array] = []
-        self._prices = self._highest / 4
-        self.bound, self.reduced = -np.inf, cost
+        self.best = self._highest / 4
+        self.bound = -np.inf
 
     def _answer(self, prices: Array) -> tuple[Array, Array, Ints]:
         """Return the payment of each choice, the least of each job, and the demand; and remember the bound."""
@@ -54,7 +54,7 @@ class DevicePrices:
         least = np.minimum(np.minimum.reduceat(paid, self._first), 0.0)
         bound = float(least.sum() - prices @ self._capacity)
         if bound > self.bound:
-            self.bound, self.reduced, self._prices = bound, paid - least[self._rows], prices
+            self.bound, self.best = bound, prices
         wanted = np.flatnonzero((paid == least[self._rows]) & (paid < 0))
         wanted = wanted[np.diff(self._rows[wanted], prepend=-1) > 0]  # one per job
         used = np.bincount(self._types[wanted], self._devices[wanted], len(self._capacity))
@@ -63,16 +63,16 @@ class DevicePrices:
 
     def smooth(self) -> None:
         """Come close to the largest bound."""
-        prices, capacity = self._prices, np.maximum(self._capacity, 1)
+        prices, capacity = self.best, np.maximum(self._capacity, 1)
         for _ in range(MARKET_STEPS):
             *_, used = self._answer(prices)
             prices = prices * np.clip(used / capacity, 1 / MOST_CHANGE**2, MOST_CHANGE**2) ** 0.5
-        prices = self._prices
+        prices = self.best
         for softness in SOFTNESS:
             for _ in range(NEWTON_STEPS):
                 paid, least, _ = self._answer(prices)
                 prices = self._newton_step(prices, paid, least, softness * max(-float(least.mean()), 1e-300))
-            prices = self._prices if softness == SOFTNESS[0] else prices
+            prices = self.best if softness == SOFTNESS[0] else prices
         self._answer(prices)
 
     def _newton_step(self, prices: Array, paid: Array, least: Array, softness: float) -> Array:
@@ -101,7 +101,7 @@ class DevicePrices:
         upper = np.inf
         ranges = [*((0.0, price) for price in self._highest), (None, None)]
         if not self._cuts:
-            self._answer(self._prices)
+            self._answer(self.best)
         for _ in range(MOST_PRICES):
             if time.monotonic() >= deadline:
                 return False

@@ -2,60 +2,36 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
 from paceline.scheduling.policies.solvers.device_prices import DevicePrices
-from paceline.scheduling.policies.solvers.knapsack import Sizes, least_total
+from paceline.scheduling.policies.solvers.equal_jobs import PricedChoices, least_near
+from paceline.scheduling.policies.solvers.highs import GAP, integers
+from paceline.scheduling.policies.solvers.price_rounding import rounded
+from paceline.scheduling.policies.solvers.useful_choices import Choices, convex, undominated
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-GAP = 1e-4
-"""Relative gap to the best sum at which the solver stops."""
-MOST_NODES = 500
-"""Most nodes of the solver's search tree; then the best allocation so far is used.
-
-A count gives every machine the same result.
-"""
 TIME_LIMIT_S = 30.0
 """Time limit of the solver on a slow machine."""
 DIRECT = 2000
 """Most choices that go to the solver without pricing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Possible allocations of each job. Arrays have one entry per choice.
-
-    Attributes:
-        job: number of the job.
-        devices, type_index: devices it takes, and their type.
-        cost: cost of the choice. A job without a choice costs 0.
-        fixed: True if it must be taken; it is then the job's only choice.
-    """
-
-    job: Ints
-    devices: Ints
-    type_index: Ints
-    cost: Array
-    fixed: Bools
+TIED = 1e-9
+"""Distance to the best choice of a job, relative to the bound, up to which choices are equally good."""
 
 
 def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT_S) -> Bools | None:
-    """Return a mask of the choices taken; None if the solver found no allocation in time.
+    """Return a mask of the choices taken; None if no allocation was found in time.
 
-    If there are many choices, devices first get prices, which prove a bound. Each type is then filled by the jobs that want it
-    most at these prices. If the sum is not within ``GAP`` of the bound, the solver takes the choices whose cost at these prices
-    is close to the best of their job, and then more of them.
+    If there are many choices, devices first get prices, which prove a bound, and the choices are rounded at these prices. If
+    the sum is not within ``GAP`` of the bound, the solver takes the choices whose cost at these prices is close to the best of
+    their job, counted over equal jobs, and then more of them. If time is over, the rounded choices are returned.
 
     Args:
         capacity: devices of each type.
@@ -67,25 +43,37 @@ def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT
     worth = np.flatnonzero((choices.cost < 0) & ~fixed)  # other choices are never better than none
     if len(worth) <= DIRECT:
         return _fixed_with(fixed, _solved(choices, worth, left, deadline))
-    worth = worth[np.argsort(choices.job[worth], kind="stable")]
-    prices = DevicePrices(choices.job[worth], choices.devices[worth], choices.type_index[worth], choices.cost[worth], left)
+    worth = worth[undominated(choices.of(worth))]
+    return _fixed_with(fixed, worth[_priced(choices.of(worth), np.maximum(left, 0), deadline)])
+
+
+def _priced(choices: Choices, capacity: Ints, deadline: float) -> Ints:
+    """Return the choices taken of many: rounded at the prices of devices, or the solver's best near these prices.
+
+    Args:
+        choices: as ``undominated`` returns them. ``deadline``: on the monotonic clock.
+    """
+    hull = choices.of(convex(choices))
+    prices = DevicePrices(hull.job, hull.devices, hull.type_index, hull.cost, capacity)
     prices.smooth()
+    best, least = np.zeros(0, np.int64), 0.0
     for gap in (GAP / 2, GAP / 10, 0.0):
-        rounded = _rounded(choices, worth, prices.reduced, left)
-        if choices.cost[rounded].sum() <= prices.bound + GAP * abs(prices.bound):
-            return _fixed_with(fixed, rounded)
-        if gap and not prices.cut(gap, deadline):
-            return None
-    bound, reduced = prices.bound, prices.reduced
-    tolerance, best = GAP * abs(bound) / 10, None
-    while True:
-        near = reduced <= tolerance
-        solution = _solved(choices, worth[near], left, deadline)
-        best = best if solution is None else solution
-        done = solution is not None and choices.cost[solution].sum() <= bound + GAP * abs(bound)
-        if done or near.all() or time.monotonic() >= deadline:
-            return _fixed_with(fixed, best)
-        tolerance *= 8
+        rows = rounded(choices, prices.best, capacity)
+        total = float(choices.cost[rows].sum())
+        best, least = (rows, total) if total < least else (best, least)
+        if least <= prices.bound + GAP * abs(prices.bound) or (gap and not prices.cut(gap, deadline)):
+            return best
+    enough = prices.bound + GAP * abs(prices.bound)
+    priced = PricedChoices.at(choices, prices.best, capacity)
+    tolerance, widest = TIED * abs(prices.bound), float(max(priced.beyond.max(), priced.waits.max()))
+    while least > enough and time.monotonic() < deadline:
+        found = least_near(priced, tolerance, deadline - time.monotonic())
+        total = math.inf if found is None else float(choices.cost[found].sum())
+        best, least = (found, total) if found is not None and total < least else (best, least)
+        if tolerance >= widest:
+            break
+        tolerance = max(tolerance, GAP * abs(prices.bound) / 80) * 8
+    return best
 
 
 def _fixed_with(fixed: Bools, chosen: Ints | None) -> Bools | None:
@@ -94,37 +82,6 @@ def _fixed_with(fixed: Bools, chosen: Ints | None) -> Bools | None:
     taken = fixed.copy()
     taken[chosen] = True
     return taken
-
-
-def _rounded(choices: Choices, indices: Ints, reduced: Array, capacity: Ints) -> Ints:
-    """Round the solution of the linear program, one type after another.
-
-    A job is tried on the type of its best choice at the prices, then, if it gets nothing there, on the next types.
-
-    Args:
-        reduced: cost of each choice beyond the best of its job at the prices.
-    """
-    job, devices, types, cost = (part[indices] for part in (choices.job, choices.devices, choices.type_index, choices.cost))
-    home = np.full(int(job.max(initial=-1)) + 1, -1)
-    best = reduced <= 0
-    home[job[best]] = types[best]
-    taken: list[Ints] = []
-    for kind, there in enumerate(capacity.tolist()):
-        rows = np.flatnonzero((types == kind) & ((home[job] == kind) | (home[job] < 0)))
-        if not rows.size:
-            continue
-        rows = rows[np.lexsort((cost[rows], devices[rows], job[rows]))]
-        first = np.flatnonzero(np.diff(job[rows], prepend=-1))
-        sizes = Sizes(np.insert(devices[rows], first, 0), np.insert(cost[rows], first, 0.0), first + np.arange(len(first)))
-        given = least_total(sizes, there)
-        gets = np.zeros(len(home), np.int64)
-        gets[job[rows[first]]] = given
-        chosen = rows[devices[rows] == gets[job[rows]]]
-        chosen = chosen[np.diff(job[chosen], prepend=-1) > 0]  # one per job
-        home[home == kind] = -1
-        home[job[chosen]] = len(capacity)
-        taken.append(indices[chosen])
-    return np.sort(np.concatenate(taken)) if taken else indices[:0]
 
 
 def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, csr_array, Array]:
@@ -142,31 +99,8 @@ def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, cs
 
 def _solved(choices: Choices, indices: Ints, capacity: Ints, deadline: float) -> Ints | None:
     """Return the best of these choices; None if nothing was found in time."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
     if not len(indices):
         return indices
     cost, table, most = _program(choices, indices, capacity)
-    with _quiet():
-        result = milp(
-            cost,
-            integrality=np.ones(len(indices)),
-            bounds=Bounds(0.0, 1.0),
-            constraints=LinearConstraint(table, -np.inf, most),
-            options={"time_limit": max(deadline - time.monotonic(), 0.01), "node_limit": MOST_NODES, "mip_rel_gap": GAP},
-        )
-    return None if result.x is None else indices[result.x > 0.5]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide the output of HiGHS, which prints a debug line when it repairs a solution, whatever its options."""
-    sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 1)
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
+    taken = integers(cost, table, np.full(len(most), -np.inf), most, 1, deadline - time.monotonic())
+    return None if taken is None else indices[taken > 0]

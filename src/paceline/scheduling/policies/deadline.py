@@ -12,6 +12,7 @@ import heapq
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -88,9 +89,9 @@ def deadline(state: State, horizon_s: float = HORIZON_S, together: bool = False)
 def _candidate(state: State, index: int, admitted: bool) -> _Candidate:
     most = state.fleet.groups[0].devices
     table = goodputs(state, index, 0, most)
-    seconds = known_seconds(state, index, 0, most)
     size = int(np.argmax(table))
-    work = float(seconds[size] * table[size]) if table[size] > 0 else 0.0
+    seconds = float(known_seconds(state, index, 0, size)[size])
+    work = seconds * float(table[size]) if table[size] > 0 else 0.0
     margin = float(state.restart_s[index]) * (1 if state.devices[index] else 2)
     return _Candidate(index, SpeedTable(table), work, state.jobs[index].deadline_s, margin, int(state.devices[index]), admitted)
 
@@ -101,42 +102,74 @@ def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> 
     The least shares decide the admission. If all jobs could keep their sizes instead, they do.
     """
     removed: dict[int, str] = {}
+    admission = _Admission(due, now, capacity)
     while True:
-        late = _plan([job for job in due if job.index not in removed], now, capacity)
+        late = admission.plan()
         if late is None:
             least = [job.plan for job in due]
-            if _plan([job for job in due if job.index not in removed], now, capacity, steady=True):
+            if _Admission([job for job in due if job.index not in removed], now, capacity).plan(steady=True):
                 for job, plan in zip(due, least, strict=True):
                     job.plan = plan
             return removed
-        fresh = [job for job in due if not job.admitted and job.index not in removed and job.deadline_s <= late.deadline_s]
+        fresh = [job for job in admission.fresh if job.deadline_s <= late.deadline_s]
         if not fresh:
-            ahead = [job for job in due if job.margin_s and job.deadline_s <= late.deadline_s]
-            if ahead:  # they were admitted with time for restarts
-                for job in ahead:
-                    job.margin_s = 0.0
-            else:  # it runs on remaining devices
+            if not admission.drop_margins(late.deadline_s):  # it runs on remaining devices
                 late.plan = SharePlan()
                 due.remove(late)
+                admission.skip()
             continue
         if together:
-            removed |= {job.index: "not all jobs that came with it fit" for job in due if not job.admitted}
-            continue
-        alone = [job for job in fresh if not job.share(FreeDevices([now], [capacity])).in_time]
-        gone = alone[0] if alone else max(fresh, key=lambda job: job.plan.device_s)
-        reason = "its deadline is too soon for all devices" if alone else "what others were promised leaves it too little"
-        removed[gone.index] = reason
+            gone, reason = admission.fresh, "not all jobs that came with it fit"
+        else:
+            alone = [job for job in fresh if not job.share(FreeDevices([now], [capacity])).in_time]
+            gone = alone[:1] or [max(fresh, key=lambda job: job.plan.device_s)]
+            reason = "its deadline is too soon for all devices" if alone else "what others were promised leaves it too little"
+        removed |= {job.index: reason for job in gone}
+        admission = _Admission([job for job in due if job.index not in removed], now, capacity)
 
 
-def _plan(due: list[_Candidate], now: float, capacity: int, steady: bool = False) -> _Candidate | None:
-    """Share devices by earliest deadline, and return the first job that would be late, or None."""
-    free = FreeDevices([now], [capacity])
-    for job in due:
-        job.plan = job.share(free, steady)
-        if not job.plan.in_time:
-            return job
-        free.take(job.plan)
-    return None
+class _Admission:
+    """Plan of jobs by earliest deadline, which goes on after the last job that a change concerns.
+
+    Args:
+        due: jobs by deadline.
+
+    Attributes:
+        fresh: jobs that are not admitted yet.
+    """
+
+    def __init__(self, due: list[_Candidate], now: float, capacity: int) -> None:
+        self._due, self._place = list(due), 0
+        self._free = FreeDevices([now], [capacity])
+        self._certain, self._free_there = 0, self._free.copy()  # jobs before it keep no margin
+        self.fresh = [job for job in due if not job.admitted]
+
+    def plan(self, steady: bool = False) -> _Candidate | None:
+        """Share devices, and return the first job that would be late, or None."""
+        for place in range(self._place, len(self._due)):
+            job = self._due[place]
+            job.plan = job.share(self._free, steady)
+            if not job.plan.in_time:
+                self._place = place
+                return job
+            self._free.take(job.plan)
+        self._place = len(self._due)
+        return None
+
+    def drop_margins(self, deadline_s: float) -> bool:
+        """Give up the time for restarts of jobs that are due by then. Return False if no job has any."""
+        later = takewhile(lambda job: job.deadline_s <= deadline_s, islice(self._due, self._certain, None))
+        ahead = [job for job in later if job.margin_s]
+        for job in ahead:
+            job.margin_s = 0.0
+        if ahead:
+            self._place, self._free = self._certain, self._free_there.copy()
+        return bool(ahead)
+
+    def skip(self) -> None:
+        """Leave out the job that would be late. Jobs that are due before it have no margin."""
+        del self._due[self._place]
+        self._certain, self._free_there = self._place, self._free.copy()
 
 
 def _leftovers(jobs: list[_Candidate], devices: Ints, state: State, left: int, horizon_s: float) -> None:
@@ -149,10 +182,10 @@ def _leftovers(jobs: list[_Candidate], devices: Ints, state: State, left: int, h
     def push(place: int, least: int = 0) -> None:
         job = jobs[place]
         given, held = int(devices[job.index]), int(state.devices[job.index])
-        larger = job.speeds.sizes[job.speeds.sizes > max(given, least)]
-        if not larger.size:
+        place_of = int(job.speeds.sizes.searchsorted(max(given, least), "right"))
+        if place_of == len(job.speeds.sizes):
             return
-        size, table = int(larger[0]), job.speeds.table
+        size, table = int(job.speeds.sizes[place_of]), job.speeds.table
         pays = given != held or (table[size] - table[held]) * horizon_s > table[size] * state.restart_s[job.index]
         if pays or size < job.speeds.sizes[-1]:
             first = int(job.speeds.sizes[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -11,12 +12,15 @@ from paceline.array_types import Array, Ints
 from paceline.scheduling.policies.solvers.sizes import grown
 
 _ENOUGH = 1 - 1e-9
+_SHORTEST_S = 1e-9
+"""Periods that are not longer are left out."""
+_MANY = 1 << 62
 
 
 class FreeDevices:
     """Unplanned devices from each of some moments to the next. The last period has no end."""
 
-    def __init__(self, moments: Sequence[float], devices: Sequence[int]) -> None:
+    def __init__(self, moments: Sequence[float] | Array, devices: Sequence[int] | Ints) -> None:
         self._count = len(moments)
         self._moments, self._devices = np.array(moments, float), np.array(devices, np.int64)
 
@@ -29,6 +33,10 @@ class FreeDevices:
     def devices(self) -> Ints:
         """Unplanned devices in each period; shape (periods,)."""
         return self._devices[: self._count]
+
+    def copy(self) -> FreeDevices:
+        """Return equal free devices, which change independently."""
+        return FreeDevices(self.moments, self.devices)
 
     def take(self, plan: SharePlan) -> None:
         """Remove the devices of a plan."""
@@ -73,10 +81,22 @@ class SpeedTable:
     def __init__(self, table: Array) -> None:
         self.table = table
         self.sizes = grown(table)
-        self.fits = np.zeros(len(table), np.int64)  # the largest of the sizes within a number of devices
-        self.fits[self.sizes] = self.sizes
-        self.fits = np.maximum.accumulate(self.fits)
-        self._rates = table[self.fits]
+        self.speeds = table[self.sizes]
+
+    @cached_property
+    def fits(self) -> Ints:
+        """Largest of the sizes within each number of devices."""
+        fits = np.zeros(len(self.table), np.int64)
+        fits[self.sizes] = self.sizes
+        return np.asarray(np.maximum.accumulate(fits))
+
+    @cached_property
+    def _rates(self) -> Array:
+        return self.table[self.fits]
+
+    def place(self, work: float, seconds: float) -> int:
+        """Return the index in ``sizes`` of the smallest that does the work in time; past the end if there is none."""
+        return int((self.speeds * seconds).searchsorted(work * _ENOUGH))
 
     def within(self, devices: Ints, quota: int) -> Ints:
         """Return the size to use when this many devices are free and at most ``quota`` are wanted."""
@@ -97,6 +117,9 @@ def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: 
         work: in units of ``speeds``.
     """
     stretch = _Stretches(free, deadline_s)
+    place = speeds.place(work, stretch.whole_s)
+    if place < len(speeds.sizes) and speeds.sizes[place] <= stretch.fewest:
+        return SharePlan(_constant(stretch, speeds, work, place, held))
     place = stretch.least(speeds, work)
     sizes = speeds.sizes.tolist()
     if place == len(sizes):
@@ -136,7 +159,9 @@ def steady_share(
     stretch = _Stretches(free, deadline_s)
     if held and stretch.work(speeds, held) >= work * _ENOUGH:
         return SharePlan(_forward(free, speeds, work, held, stretch.count or None))
-    place = _Stretches(free, deadline_s - margin_s).least(speeds, work)
+    place = speeds.place(work, stretch.whole_s - margin_s)
+    if place == len(speeds.sizes) or speeds.sizes[place] > stretch.fewest:
+        place = _Stretches(free, deadline_s - margin_s).least(speeds, work)
     sizes = speeds.sizes.tolist()
     if place == len(sizes):
         return SharePlan(in_time=False)
@@ -144,17 +169,35 @@ def steady_share(
 
 
 class _Stretches:
-    """Periods of free devices up to a deadline, as arrays of shape (periods,)."""
+    """Periods of free devices up to a deadline, as arrays of shape (periods,).
+
+    Attributes:
+        whole_s: seconds to the deadline. ``fewest``: fewest devices that are free in all of them; 0: no time is left.
+    """
 
     def __init__(self, free: FreeDevices, deadline_s: float) -> None:
         self.count = count = int(free.moments.searchsorted(deadline_s))
         self.starts, self.devices = free.moments[:count], free.devices[:count]
-        self.ends = np.empty(count)
-        self.ends[:-1], self.ends[-1:] = self.starts[1:], deadline_s
-        self.seconds = self.ends - self.starts
+        self._deadline_s = deadline_s
+        self.whole_s = deadline_s - float(free.moments[0])
+        self.fewest = int(self.devices.min(initial=_MANY)) if count else 0
+
+    @cached_property
+    def ends(self) -> Array:
+        """Ends of the periods."""
+        ends = np.empty(self.count)
+        ends[:-1], ends[-1:] = self.starts[1:], self._deadline_s
+        return ends
+
+    @cached_property
+    def seconds(self) -> Array:
+        """Lengths of the periods."""
+        return np.asarray(self.ends - self.starts)
 
     def work(self, speeds: SpeedTable, quota: int) -> float:
         """Return the work that can be done with at most ``quota`` devices."""
+        if quota <= self.fewest:
+            return float(speeds.table[speeds.fits[min(quota, len(speeds.fits) - 1)]]) * self.whole_s
         return float(speeds.rates(self.devices, quota) @ self.seconds)
 
     def least(self, speeds: SpeedTable, work: float) -> int:
@@ -167,6 +210,18 @@ class _Stretches:
         return low
 
 
+def _constant(stretch: _Stretches, speeds: SpeedTable, work: float, place: int, held: int) -> list[tuple[float, float, int]]:
+    """Return the periods of a quota that is free up to the deadline, and of the next smaller one once that suffices."""
+    start, end = float(stretch.starts[0]), float(stretch.starts[0]) + stretch.whole_s
+    large, fast = int(speeds.sizes[place]), float(speeds.speeds[place])
+    if held == large:
+        return [(start, start + work / fast, large)]
+    small, slow = (int(speeds.sizes[place - 1]), float(speeds.speeds[place - 1])) if place else (0, 0.0)
+    change = start + min(max((work - slow * stretch.whole_s) / (fast - slow), 0.0), stretch.whole_s)
+    periods = (start, change, large), (change, end, small)
+    return [period for period in periods if period[2] and period[1] - period[0] > _SHORTEST_S]
+
+
 def _forward(
     free: FreeDevices, speeds: SpeedTable, work: float, quota: int, count: int | None = None
 ) -> list[tuple[float, float, int]]:
@@ -175,6 +230,11 @@ def _forward(
     Args:
         count: number of periods in which the work is done; None: unknown. The last one may be longer.
     """
+    if 0 < quota <= int(free.devices[:count].min()):
+        size = int(speeds.fits[min(quota, len(speeds.fits) - 1)])
+        start, rate = float(free.moments[0]), float(speeds.table[size])
+        if rate > 0 and work / rate > _SHORTEST_S:
+            return [(start, start + work / rate, size)]
     starts = free.moments[:count]
     used = speeds.within(free.devices[:count], quota)
     rates = speeds.rates(free.devices[:count], quota)
@@ -187,7 +247,7 @@ def _forward(
 
 def _joined(starts: Array, ends: Array, sizes: Ints) -> list[tuple[float, float, int]]:
     """Return the periods without empty ones, with adjacent ones of one size merged; shape (periods,) each."""
-    keep = (ends - starts > 1e-9).nonzero()[0]
+    keep = (ends - starts > _SHORTEST_S).nonzero()[0]
     if not keep.size:
         return []
     changes = np.ones(len(keep) + 1, bool)

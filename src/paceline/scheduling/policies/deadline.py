@@ -16,9 +16,10 @@ from itertools import islice, takewhile
 
 import numpy as np
 
-from paceline.array_types import Ints
+from paceline.array_types import Array, Ints
 from paceline.scheduling.policies.solvers.deadline_shares import FreeDevices, SharePlan, SpeedTable, least_share, steady_share
-from paceline.scheduling.policies.solvers.sizes import goodputs, known_seconds, one_type
+from paceline.scheduling.policies.solvers.sizes import known_seconds, one_type
+from paceline.scheduling.speeds.goodput_tables import goodput_tables
 from paceline.scheduling.state import Decision, State
 
 HORIZON_S = 600.0
@@ -63,7 +64,9 @@ def deadline(state: State, horizon_s: float = HORIZON_S, together: bool = False)
     """
     capacity = one_type(state, "deadline", ("max_min", "sia"))
     known = frozenset[str](state.memory or ())
-    jobs = [_candidate(state, index, state.jobs[index].name in known) for index in range(len(state.jobs))]
+    most = state.fleet.groups[0].devices
+    tables = goodput_tables([(outlook, 0, max(0, min(most, outlook.max_devices()))) for outlook in state.outlooks])
+    jobs = [_candidate(state, index, table, state.jobs[index].name in known) for index, table in enumerate(tables)]
     due = sorted((job for job in jobs if job.deadline_s < math.inf), key=lambda job: job.deadline_s)
     removed = _admit(due, state.time_s, capacity, together)
     stay = [job for job in jobs if job.index not in removed]
@@ -86,9 +89,7 @@ def deadline(state: State, horizon_s: float = HORIZON_S, together: bool = False)
     )
 
 
-def _candidate(state: State, index: int, admitted: bool) -> _Candidate:
-    most = state.fleet.groups[0].devices
-    table = goodputs(state, index, 0, most)
+def _candidate(state: State, index: int, table: Array, admitted: bool) -> _Candidate:
     size = int(np.argmax(table))
     seconds = float(known_seconds(state, index, 0, size)[size])
     work = seconds * float(table[size]) if table[size] > 0 else 0.0
@@ -102,12 +103,12 @@ def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> 
     The least shares decide the admission. If all jobs could keep their sizes instead, they do.
     """
     removed: dict[int, str] = {}
-    admission = _Admission(due, now, capacity)
+    admission = _DeadlinePlan(due, now, capacity)
     while True:
         late = admission.plan()
         if late is None:
             least = [job.plan for job in due]
-            if _Admission([job for job in due if job.index not in removed], now, capacity).plan(steady=True):
+            if _DeadlinePlan([job for job in due if job.index not in removed], now, capacity).plan(steady=True):
                 for job, plan in zip(due, least, strict=True):
                     job.plan = plan
             return removed
@@ -125,11 +126,11 @@ def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> 
             gone = alone[:1] or [max(fresh, key=lambda job: job.plan.device_s)]
             reason = "its deadline is too soon for all devices" if alone else "what others were promised leaves it too little"
         removed |= {job.index: reason for job in gone}
-        admission = _Admission([job for job in due if job.index not in removed], now, capacity)
+        admission = _DeadlinePlan([job for job in due if job.index not in removed], now, capacity)
 
 
-class _Admission:
-    """Plan of jobs by earliest deadline, which goes on after the last job that a change concerns.
+class _DeadlinePlan:
+    """Plan of jobs by earliest deadline. After a change it continues from the first job that the change concerns.
 
     Args:
         due: jobs by deadline.

@@ -26,6 +26,7 @@ from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, l
 from paceline.scheduling.policies.solvers.knapsack import Sizes, least_total
 from paceline.scheduling.policies.solvers.rigid import all_served
 from paceline.scheduling.policies.solvers.useful_choices import Choices
+from paceline.scheduling.speeds.goodput_tables import goodput_tables
 from paceline.scheduling.state import Decision, Outlook, State
 
 SPREAD_POWER = 0.75
@@ -173,7 +174,7 @@ def _sizes(state: State) -> tuple[Ints, Ints, Ints, Array]:
 
 def _asked_sizes(state: State, ask: Sequence[int]) -> tuple[Ints, Ints, Ints, Array]:
     """Return job, type, devices and goodput of the sizes of these jobs, as their outlooks say."""
-    rows, types, tables, legals = list[int](), list[int](), list[Array](), list[Ints]()
+    rows, types, asked, legals = list[int](), list[int](), list[tuple[Outlook, int, int]](), list[Ints]()
     held, held_type = state.devices.tolist(), state.type_index.tolist()
     alone = len(state.fleet.groups) == 1
     groups = [
@@ -195,9 +196,10 @@ def _asked_sizes(state: State, ask: Sequence[int]) -> tuple[Ints, Ints, Ints, Ar
                 rows.append(index)
                 types.append(kind)
                 legals.append(legal)
-                tables.append(outlook.goodput(kind, int(legal[-1])))
-    if not tables:
+                asked.append((outlook, kind, int(legal[-1])))
+    if not asked:
         return _NO_SIZES
+    tables = goodput_tables(asked)
     counts, lengths = [len(legal) for legal in legals], np.array([len(table) for table in tables])
     devices = np.concatenate(legals)
     rate = np.concatenate(tables)[devices + np.repeat(lengths.cumsum() - lengths, counts)]

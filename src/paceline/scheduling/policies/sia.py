@@ -16,7 +16,8 @@ from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, least_sum
 from paceline.scheduling.policies.solvers.useful_choices import Choices
-from paceline.scheduling.state import Decision, State
+from paceline.scheduling.speeds.goodput_tables import goodput_tables
+from paceline.scheduling.state import Decision, Outlook, State
 
 POWER = -0.5
 WAITING = 1.1
@@ -86,7 +87,7 @@ def _asked(state: State) -> _GoodputTables:
     grids = [node_sizes(group) for group in state.fleet.groups]
     legal_sizes = _SizeTable(grids)
     rows, kinds, fixed = list[int](), list[int](), list[bool]()
-    sizes, tables = list[Ints](), list[Array]()
+    sizes, asked = list[Ints](), list[tuple[Outlook, int, int]]()
     held, held_type, starting = state.devices.tolist(), state.type_index.tolist(), (state.restarting_s > 0).tolist()
     there = [int(count) for count in state.capacity]
     groups = [(group, nodes.device, there[group]) for group, nodes in enumerate(state.fleet.groups)]
@@ -96,7 +97,6 @@ def _asked(state: State) -> _GoodputTables:
             kinds.append(held_type[index])
             fixed.append(True)
             sizes.append(np.array([held[index]]))
-            tables.append(np.ones(held[index] + 1))
             continue
         most = outlook.max_devices()
         for group, device, capacity in groups:
@@ -108,9 +108,11 @@ def _asked(state: State) -> _GoodputTables:
                 kinds.append(group)
                 fixed.append(False)
                 sizes.append(legal)
-                tables.append(outlook.goodput(group, int(legal[-1])))
+                asked.append((outlook, group, int(legal[-1])))
     if not rows:
         return _GoodputTables(*(np.zeros(0, np.int64),) * 3, np.zeros(0), np.zeros(0, bool))
+    found = iter(goodput_tables(asked))
+    tables = [np.ones(int(legal[-1]) + 1) if starts else next(found) for legal, starts in zip(sizes, fixed, strict=True)]
     counts, lengths = [len(legal) for legal in sizes], np.array([len(table) for table in tables])
     devices = np.concatenate(sizes)
     rate = np.concatenate(tables)[devices + np.repeat(lengths.cumsum() - lengths, counts)]

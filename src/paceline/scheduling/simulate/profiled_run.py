@@ -17,11 +17,14 @@ from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.speeds.expected_speed import SpeedEstimate
 from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepSeconds, batch_split, best_batches
+from paceline.scheduling.speeds.goodput_tables import MissingTable
 from paceline.scheduling.speeds.profiles import ModelProfile
 from paceline.scheduling.state import Outlook
 
 GROWTH = 2
 """Largest growth: a job tries at most this many times the devices that it has run on (Pollux's simulator; Sia, section 4)."""
+
+_NO_TABLE = np.zeros(0)
 
 
 class ProfiledRun:
@@ -170,12 +173,29 @@ class ProfiledRun:
 
     def goodput(self, device_type: int, most: int) -> Array:
         """Return the progress a second by number of devices; see ``Outlook``."""
-        _, times = self._believed(device_type)
-        believed, noise, table = self._tables.get(device_type, (None, None, np.zeros(0)))
-        if len(table) <= most or believed is not times or noise != self._noise:
-            table = self._table(device_type, most)
+        group, times = self._believed(device_type)
+        table = self._known(device_type, most, times)
+        if table is None:
+            table = self._table(device_type, most, group, times)
             self._tables[device_type] = times, self._noise, table
         return table[: most + 1]
+
+    def missing_goodput(self, device_type: int, most: int) -> MissingTable | None:
+        """Return what ``goodput`` would compute; None if nothing, or if it is specific to this job."""
+        group, times = self._believed(device_type)
+        if times is None or self._known(device_type, most, times) is not None:
+            return None
+        limits = self._believed_limits(group.device)
+
+        def keep(shared: Array) -> None:
+            self._tables[device_type] = times, self._noise, self._scaled(device_type, group, shared)
+
+        return MissingTable(times, limits, group.devices_per_node, most, self._last_noise, keep)
+
+    def _known(self, device_type: int, most: int, times: StepSeconds | None) -> Array | None:
+        """Return the last table if it still holds and is long enough."""
+        believed, noise, table = self._tables.get(device_type, (None, None, _NO_TABLE))
+        return table if len(table) > most and believed is times and noise == self._noise else None
 
     def _believed(self, device_type: int) -> tuple[NodeGroup, StepSeconds | None]:
         """Return a group with known steps, of this type if possible, and those; None if unknown, or if the job cannot run."""
@@ -187,16 +207,20 @@ class ProfiledRun:
                 return group, times
         return own, None
 
-    def _table(self, device_type: int, most: int) -> Array:
-        own, counts = self.fleet.groups[device_type], np.arange(most + 1)
-        group, times = self._believed(device_type)
-        if own.device not in self.profile.speeds:
+    def _table(self, device_type: int, most: int, group: NodeGroup, times: StepSeconds | None) -> Array:
+        if self.fleet.groups[device_type].device not in self.profile.speeds:
             return np.zeros(most + 1)
         if times is None:  # nothing was seen: twice the devices are twice as fast
+            counts = np.arange(most + 1)
             return np.where(counts < self._least_devices, 0.0, counts.astype(float))
         limits = self._believed_limits(group.device)
-        table = np.zeros(most + 1)
-        table[1:] = times.packed_goodput(limits, group.devices_per_node, most, self._last_noise)
+        return self._scaled(device_type, group, times.packed_goodput(limits, group.devices_per_node, most, self._last_noise))
+
+    def _scaled(self, device_type: int, group: NodeGroup, goodput: Array) -> Array:
+        """Return the table for a type from the goodput on 1 and more devices of a group."""
+        own = self.fleet.groups[device_type]
+        table = np.zeros(len(goodput) + 1)
+        table[1:] = goodput
         if group is not own:
             table *= self.profile.speed(own.device).alone / self.profile.speed(group.device).alone
         table[: self._least_devices] = 0.0

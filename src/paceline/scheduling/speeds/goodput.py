@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -139,6 +140,23 @@ class PackedGoodput:
         best = (changes[:, :most] <= noise.variance / noise.signal).sum(axis=0), np.arange(most)
         return np.asarray(noise.gain(scale[best]) / seconds[best])
 
+    def tables(self, noises: Sequence[Noise], most: int) -> Sequence[Array]:
+        """Return the goodput of many jobs on 1 to ``most`` devices, as ``table`` does."""
+        signal, variance = (np.array([getattr(noise, name) for noise in noises])[:, None] for name in ("signal", "variance"))
+        usual = bool((signal > 0).all() and (variance >= 0).all())
+        if self._asked + len(noises) < ENVELOPE_FROM or not usual:
+            return [self.table(noise, most) for noise in noises]
+        self._asked += len(noises)
+        if self._envelope is None:
+            self._envelope = _envelope(self._batches)
+        changes, scale, seconds = self._envelope
+        ratio, best = variance / signal, np.zeros((len(noises), most), np.int64)
+        for change in changes[:, :most]:
+            best += change <= ratio
+        columns = np.arange(most)
+        gain = (variance + signal) / (variance / scale[best, columns] + signal)
+        return list(gain / seconds[best, columns])
+
 
 ENVELOPE_FROM = 8
 """Number of questions from which the envelope costs less than it saves."""
@@ -180,12 +198,19 @@ class StepSeconds(ABC):
 
     def packed_goodput(self, limits: BatchLimits, per_node: int, most: int, noise: Noise) -> Array:
         """Return the best goodput on 1 to ``most`` devices, packed on nodes of ``per_node``. Equal times share tables."""
+        return self._shared_goodput(limits, per_node, most).table(noise, most)
+
+    def packed_goodputs(self, limits: BatchLimits, per_node: int, most: int, noises: Sequence[Noise]) -> Sequence[Array]:
+        """Return ``packed_goodput`` of many jobs."""
+        return self._shared_goodput(limits, per_node, most).tables(noises, most)
+
+    def _shared_goodput(self, limits: BatchLimits, per_node: int, most: int) -> PackedGoodput:
         known = self._goodputs.get((limits, per_node))
         if known is None or known.most < most:
             devices = np.arange(1, most + 1)
             batches = Batches.of(self, limits, -(-devices // per_node), devices)
             known = self._goodputs[limits, per_node] = PackedGoodput(batches)
-        return known.table(noise, most)
+        return known
 
     @cached_property
     def _goodputs(self) -> dict[tuple[BatchLimits, int], PackedGoodput]:

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from paceline.edge import language_bench
 from paceline.edge.language_bench import LanguageBench, budget_limit, file_bytes
+from paceline.edge.language_forms import cheapest_form
 from paceline.edge.language_settings import LanguageRun
+from paceline.slimming.language.checkpoint import TextParts
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.token_times import TokenLatency
 from paceline.slimming.methods.budget import Budget
@@ -25,19 +28,24 @@ def bench_of(folder: Path, budget: str) -> LanguageBench:
     whole = folder / "whole.onnx"
     whole.write_bytes(bytes(1000))
     run = LanguageRun(model="m", text="t", out="o", budget=Budget.parse(budget), weights=(INT8, INT4))
-    return LanguageBench(run, type("Checkpoint", (), {"vocabulary": 8})(), whole)  # type: ignore[arg-type]
+    return LanguageBench(run, type("Checkpoint", (), {"vocabulary": 8, "random": True})(), whole)  # type: ignore[arg-type]
 
 
 def test_the_cheapest_form_counts_unless_it_meets_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for form, size in ((INT8, 300), (INT4, 200)):
         (tmp_path / f"whole.{form.file_name}.onnx").write_bytes(bytes(size))
-    seconds = {"whole": 8.0, "int8": 5.0, "int4": 6.0}
+    seconds = {"whole": 8.0, "control": 8.0, "int8": 5.0, "int4": 6.0}
     found: Any = lambda self, files: {name: latency(seconds[name]) for name in files}  # noqa: E731
     monkeypatch.setattr(language_bench.LanguageBench, "latencies", found)
-    assert bench_of(tmp_path, "decode=2x").cheapest_form(4.0) == (INT8, 5 / 8)
-    assert bench_of(tmp_path, "decode=1.5x").cheapest_form(4.0) is None, "int8 alone meets it"
-    assert bench_of(tmp_path, "size=150B").cheapest_form(150.0) == (INT4, 0.2)
-    assert bench_of(tmp_path, "size=250B").cheapest_form(250.0) is None
+    for budget, form in (
+        ("decode=2x", (INT8, pytest.approx(5 / 8))),
+        ("decode=1.5x", None),  # int8 alone meets it
+        ("size=150B", (INT4, 0.2)),
+        ("size=250B", None),
+    ):
+        bench, said = bench_of(tmp_path, budget), list[str]()
+        forecasts = bench.fewer_bits(TextParts(*3 * [torch.arange(0)]), said.append)
+        assert cheapest_form(bench.run.budget, forecasts, file_bytes(bench.whole)) == form and len(said) == 4
     seconds["smaller"] = 2.0
     assert bench_of(tmp_path, "prefill=2x").cost(tmp_path / "whole.int8.onnx", 16.0) == pytest.approx(4.0)
     assert bench_of(tmp_path, "size=150B").cost(tmp_path / "whole.int8.onnx", 16.0) == 300

@@ -5,14 +5,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from paceline.edge.language_settings import LanguageRun
+from paceline.edge.language_forms import form_forecasts, forms_said
+from paceline.edge.language_settings import LanguageRun, Say
+from paceline.edge.weights_forecast import WeightsForecast
 from paceline.errors import UserError
 from paceline.language_record import LESS, SMALLER, WHOLE, LanguageMeasurement
 from paceline.slimming.language.checkpoint import Checkpoint, TextParts
@@ -26,8 +28,6 @@ SESSIONS = 3
 cores with other work."""
 HELD_OUT = 128
 """Most windows of the held-out text that perplexities are of, the same for all files."""
-MARGIN = 0.985
-"""Part of the budget that a form of the whole model must meet to need no smaller model."""
 STEMS = {WHOLE: "whole", SMALLER: "model", LESS: "less-removed"}
 """Names of their files in fewer bits."""
 
@@ -46,12 +46,13 @@ class LanguageBench:
     """A language model on the run's runtime, against which smaller ones are measured.
 
     Attributes:
-        whole: file of the whole model.
+        whole: file of the whole model. ``perplexities``: of the files so far.
     """
 
     run: LanguageRun
     checkpoint: Checkpoint
     whole: Path
+    perplexities: dict[Path, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: LanguageRun, checkpoint: Checkpoint, drafts: Path) -> LanguageBench:
@@ -83,35 +84,30 @@ class LanguageBench:
             ratios.append(after / before)
         return float(whole_s * statistics.median(ratios))
 
-    def cheapest_form(self, goal: float) -> tuple[WeightForm, float] | None:
-        """Return the form in which the whole model costs least, and its cost as a share of fp32's.
+    def perplexity(self, file: Path, parts: TextParts) -> float:
+        """Return the perplexity of a file on the held-out text. It is measured once."""
+        if file not in self.perplexities:
+            program = self.run.runtime.open(file)
+            self.perplexities[file] = program.perplexity(parts.test.numpy(), self.run.context, HELD_OUT)
+        return self.perplexities[file]
 
-        Returns:
-            None if it meets the budget clearly, or no form is cheaper than fp32.
-        """
-        files: dict[str, tuple[WeightForm, Path]] = {}
+    def fewer_bits(self, parts: TextParts, say: Say) -> tuple[WeightsForecast, ...]:
+        """Time the whole model in fewer bits, and say whether that alone meets the budget."""
+        files: dict[WeightForm, tuple[Path, int]] = {}
         for form in self.run.forms:
             with suppress(UserError):  # said with the measurements
-                files[str(form)] = form, in_form(self.whole, WHOLE, form)
-        if not files:
-            return None
-        fp32: float = file_bytes(self.whole)
-        costs: dict[str, float] = {name: file_bytes(file) for name, (_, file) in files.items()}
-        budget = self.run.budget
-        if budget.phase:
-            paths = {WHOLE: self.whole, **{name: file for name, (_, file) in files.items()}}
-            found: dict[str, list[float]] = {name: [] for name in paths}
-            for _ in range(SESSIONS):
-                for name, taken in self.latencies(paths).items():
-                    found[name].append(getattr(taken, budget.phase).median_s)
-            medians = {name: statistics.median(each) for name, each in found.items()}
-            fp32 = medians.pop(WHOLE)
-            costs = medians
-            goal = fp32 / budget.value if budget.kind == "speedup" else goal
-        best = min(costs, key=lambda name: costs[name])
-        if costs[best] <= MARGIN * goal or costs[best] >= fp32:
-            return None
-        return files[best][0], costs[best] / fp32
+                file = in_form(self.whole, WHOLE, form)
+                files[form] = file, file_bytes(file)
+        if files:
+            say("timing fewer bits of the whole model, before anything is trained")
+        found = form_forecasts(self.run.budget, self.whole, files, self.latencies)
+        losses: dict[WeightForm, float] = {}
+        if files and not self.checkpoint.random:
+            fp32 = self.perplexity(self.whole, parts)
+            losses = {form: self.perplexity(file, parts) / fp32 - 1 for form, (file, _) in files.items()}
+        for line in forms_said(self.run.budget, found, losses):
+            say(line)
+        return found
 
     def rows(
         self, contenders: Mapping[str, Contender], parts: TextParts, goal: float
@@ -141,7 +137,7 @@ class LanguageBench:
                     decode_low_s=taken.decode.low_s,
                     decode_high_s=taken.decode.high_s,
                     prefill_s=taken.prefill.median_s,
-                    perplexity=self.run.runtime.open(file).perplexity(parts.test.numpy(), self.run.context, HELD_OUT),
+                    perplexity=self.perplexity(file, parts),
                     parameters=sum(each.numel() for each in contenders[name].model.parameters()),
                     file_bytes=size,
                     meets=cost <= limit,

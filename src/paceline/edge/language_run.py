@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from torch import nn
 
 from paceline.edge.language_bench import Contender, LanguageBench, example, file_bytes
 from paceline.edge.language_files import keep_files, opens_note, save_model
+from paceline.edge.language_forms import MARGIN, cheapest_form
 from paceline.edge.language_settings import BATCH, LanguageRun, Say
 from paceline.edge.slim_notes import missed_note
 from paceline.errors import UserError
-from paceline.language_record import LESS, SMALLER, WHOLE, LanguageRecord
+from paceline.language_record import LESS, SMALLER, TRAINED_WHOLE, WHOLE, LanguageRecord
 from paceline.record import environment
 from paceline.slimming.language.candidates import Candidates, SmallDecoder
 from paceline.slimming.language.checkpoint import Checkpoint, TextParts, load_checkpoint, read_text
@@ -35,8 +37,10 @@ from paceline.slimming.structures.structures import Structures
 
 TRIALS, TRIAL_SHARE = 3, 0.05
 """Candidates that train for a share of the steps before one is chosen: the best ones before any training."""
-ROUNDS, CLOSE, MARGIN = 3, 0.95, 0.985
-"""Most measurements on the way to the budget, share of it that is near enough, and the part of it that the next one aims at."""
+ROUNDS, CLOSE = 3, 0.95
+"""Most measurements on the way to the budget, and the share of it that is near enough. The next aims at ``MARGIN`` of it."""
+SIZE_ROUNDS = 6
+"""As ``ROUNDS``, for a size: a file needs no clock."""
 
 
 class LanguageTask(Slim):
@@ -92,8 +96,10 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
     model, start = checkpoint.model, time.process_time()
     say("exporting and measuring the whole model")
     bench = LanguageBench.of(run, checkpoint, drafts)
+    size_goal = 0.0 if run.budget.phase else run.budget.of(float(file_bytes(bench.whole)))  # refused before anything is timed
     slim = _task(bench)
-    goal = slim.goal if run.budget.phase else run.budget.of(float(file_bytes(bench.whole)))
+    goal = slim.goal if run.budget.phase else size_goal
+    forecasts = bench.fewer_bits(parts, say)
     say("measuring the layers")
     beside = 0.0 if run.budget.phase else file_bytes(bench.whole) - slim.cost(())  # bytes of a file beyond its weights
     search = Candidates(slim, parts.train, parts.tune, run.context)
@@ -105,24 +111,36 @@ def _slimmed(run: LanguageRun, checkpoint: Checkpoint, parts: TextParts, drafts:
         bench.export(small.model, small.file)
     forms = (FP32, *run.forms)
     contenders = {WHOLE: Contender(model, bench.whole, forms), SMALLER: Contender(small.model, small.file, forms)}
-    if (share := bench.cheapest_form(goal)) is not None:
+    notes: list[str] = []
+    if (share := cheapest_form(run.budget, forecasts, file_bytes(bench.whole))) is not None:
         form, ratio = share
         say(f"choosing what must go if the weights are in {form}")
         aim = goal / ratio - beside
         eased = _tried(run, search.every(aim, beside), model, parts, say)
         less = _measured(bench, search, eased, goal, aim, drafts / "eased", form, say)
-        if _train(run, less.model, model, parts, say):
-            bench.export(less.model, less.file)
-        contenders[LESS] = Contender(less.model, less.file, (form,))
-        less.candidate.plan.save(drafts / "less-removed.plan.json")
-        torch.save(less.model.state_dict(), drafts / "less-removed.weights.pt")
+        if less.cost > goal:
+            notes.append(f"No model with less removed was found that meets the budget in {form}.")
+        else:
+            if _train(run, less.model, model, parts, say):
+                bench.export(less.model, less.file)
+            contenders[LESS] = Contender(less.model, less.file, (form,))
+            less.candidate.plan.save(drafts / "less-removed.plan.json")
+            torch.save(less.model.state_dict(), drafts / "less-removed.weights.pt")
+    if tokens and not checkpoint.random:  # in place and last: it is the teacher before, and a copy may not fit
+        say("training the whole model for as many steps, to compare with")
+        _train(run, model, None, parts, say)
+        trained = bench.export(model, drafts / f"trained-whole{bench.whole.suffix}")
+        contenders[TRAINED_WHOLE] = Contender(model, trained, (FP32,))
     say("measuring all in turns")
-    rows, files, notes = bench.rows(contenders, parts, goal)
+    rows, files, failed = bench.rows(contenders, parts, goal)
+    notes += failed
     missed = not any(each.name == SMALLER and each.weights == FP32.name and each.meets for each in rows)
     if missed:
         notes.append(missed_note(run.budget))
     if checkpoint.random:
         notes.append("The folder has no weights: they are random. Times and sizes are true, perplexities say nothing.")
+    if checkpoint.tokenizer is None:
+        notes.append("The folder has no tokenizer: the bytes of the text are the tokens.")
     opens = save_model(run, with_true_config(small.model, model, small.candidate.plan), drafts)
     notes += [opens_note(run, slim.unstated, opens)]
     small.candidate.plan.save(drafts / "plan.json")
@@ -164,20 +182,19 @@ def _task(bench: LanguageBench) -> LanguageTask:
     latency: Latency = getattr(bench.latencies({WHOLE: bench.whole})[WHOLE], phase or "decode")
     inputs = None if phase else (torch.zeros(1, 2, dtype=torch.long),)
     given: dict[str, Any] = {"method": "ssl", "widths": run.widths, "target": run.target, **run.timing}
-    task = LanguageTask(bench.checkpoint.model, inputs, budget=run.budget, table={"whole": asdict(latency)}, **given)
-    if not phase:
-        task.budget.of(float(file_bytes(bench.whole)))  # a budget that the file meets is refused
-    return task
+    return LanguageTask(bench.checkpoint.model, inputs, budget=run.budget, table={"whole": asdict(latency)}, **given)
 
 
-def _train(run: LanguageRun, small: nn.Module, whole: nn.Module, parts: TextParts, say: Say) -> int:
-    """Train the smaller model in place, and return the tokens that it saw."""
+def _train(run: LanguageRun, model: nn.Module, teacher: nn.Module | None, parts: TextParts, say: Say) -> int:
+    """Train a model in place, and return the tokens that it saw."""
     steps = run.steps(parts)
     if not steps:
         return 0
-    say(f"training the smaller model for {steps} steps")
-    schedule = TextTraining(steps=steps, batch=BATCH, window=run.context, lr=run.lr, share=run.distill, seed=run.seed)
-    train_language_model(small, parts.train, schedule, whole)
+    if teacher is not None:
+        say(f"training the smaller model for {steps} steps")
+    share = run.distill if teacher is not None else 0.0
+    schedule = TextTraining(steps=steps, batch=BATCH, window=run.context, lr=run.lr, share=share, seed=run.seed)
+    train_language_model(model, parts.train, schedule, teacher)
     return steps * BATCH * run.context
 
 
@@ -212,8 +229,10 @@ def _measured(
 ) -> _Small:
     """Measure the candidate in a form of its weights, and search again at a nearer aim until it meets the budget closely."""
     best: _Small | None = None
-    for number in range(ROUNDS):
-        say(f"measuring a smaller model, {number + 1} of at most {ROUNDS}")
+    points: list[tuple[float, float]] = []
+    rounds = ROUNDS if bench.run.budget.phase else SIZE_ROUNDS
+    for number in range(rounds):
+        say(f"measuring a smaller model, {number + 1} of at most {rounds}")
         model = load(chosen.plan, bench.checkpoint.model).eval()
         file = bench.export(model, draft.with_name(f"{draft.name}-{number}{bench.whole.suffix}"))
         timed = file if form == FP32 else quantised(file, file.with_suffix(f".{form.file_name}.onnx"), [example(file)], form)
@@ -227,12 +246,27 @@ def _measured(
             best = found
         if CLOSE * goal <= found.cost <= goal:
             break
-        aim *= MARGIN * goal / found.cost
+        points.append((aim, found.cost))
+        aim = next_aim(points, MARGIN * goal)
         if (next_one := _nearer(search, chosen, aim)) is None:
             break
         chosen = next_one
     assert best is not None
     return best
+
+
+def next_aim(points: Sequence[tuple[float, float]], wanted: float) -> float:
+    """Return the next aim from pairs of an aim and its measured cost: by the line through the last two that differ.
+
+    With one pair, or a line that does not rise, the aim changes as the cost must. A file has a part that no aim changes, such
+    as an embedding that stays in fp32, so that this alone comes too slowly to its budget.
+    """
+    (aim, cost), proportional = points[-1], points[-1][0] * wanted / points[-1][1]
+    before = next((each for each in reversed(points[:-1]) if each[0] != aim), None)
+    if before is None or (rise := (cost - before[1]) / (aim - before[0])) <= 0:
+        return proportional
+    found = aim + (wanted - cost) / rise
+    return found if 0.5 * proportional < found < 2 * proportional else proportional
 
 
 def _nearer(search: Candidates, chosen: SmallDecoder, aim: float) -> SmallDecoder | None:

@@ -58,6 +58,10 @@ class WeightsForecast:
         """Return whether the form alone may meet the budget; False for a loss of accuracy, which is unknown before training."""
         return self._share(budget, self.low or self.ratio) <= 1.0
 
+    def share(self, budget: Budget) -> float:
+        """Return the part of the budget that the form alone takes; inf if it is unknown."""
+        return self._share(budget, self.ratio)
+
     def surely_meets(self, budget: Budget) -> bool:
         """Return whether the form alone meets the budget over all its range."""
         return self._share(budget, self.high or self.ratio) <= 1.0

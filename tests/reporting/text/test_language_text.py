@@ -23,7 +23,16 @@ def test_the_answer_names_what_was_done(best: object, says: str) -> None:
 
 def test_the_screen_has_a_row_for_each_file() -> None:
     text = language_screen(record(notes=("A note.",))).text()
-    for part in ("whole, fp32", "smaller, int8", "meets it", "over it", "3 of 4 layers", "32 of 64", "A note."):
+    for part in (
+        "whole, fp32",
+        "smaller, int8",
+        "meets it",
+        "over it",
+        "3 of 4 layers",
+        "32 of 64",
+        "A note.",
+        "whole, int8 +1.0 %",
+    ):
         assert part in text
     assert "which loses least is unknown" in answer_text(record(random=True))
     for tokens, says in ((0, "trained no; perplexity 30 without"), (1000, "perplexity 30 before")):

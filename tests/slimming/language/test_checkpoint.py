@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from paceline.errors import UserError
-from paceline.slimming.language.checkpoint import TextParts, load_checkpoint
+from paceline.slimming.language.checkpoint import Checkpoint, TextParts, load_checkpoint
 from paceline.slimming.language.model_folder import load_folder
 from tiny_decoders import config, decoder
 
@@ -59,6 +62,14 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="needs transformers: pip install transformers")
     with pytest.raises(UserError, match="vit"):
         load_checkpoint(tmp_path)
+
+
+def test_tokens_beyond_the_vocabulary_are_refused() -> None:
+    model = SimpleNamespace(config=SimpleNamespace(vocab_size=500))
+    known: Any = partial(Checkpoint, "m", model, random=False)
+    assert known(tokenizer=lambda text: [1, 499]).tokens("a").tolist() == [1, 499]
+    with pytest.raises(UserError, match="token 500, and its model has 500 words"):
+        known(tokenizer=lambda text: [1, 500]).tokens("a")
 
 
 def test_the_end_of_a_text_is_held_out() -> None:

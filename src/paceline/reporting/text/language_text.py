@@ -19,11 +19,12 @@ def language_screen(record: LanguageRecord) -> Screen:
             Paragraph(f"{answer}."),
             GAP,
             Table(
-                ("", "token", "speed", f"{record.prompt} tokens", "file", "perplexity", "loss", "budget"),
+                ("", "token", "speed", f"{record.prompt} tokens", "file", "perplexity", "budget"),
                 [_row(record, each) for each in record.rows],
-                frozenset({0, 7}),
+                frozenset({0, 6}),
             ),
             GAP,
+            Pair("loss", _losses(record)),
             Pair("smaller", _smaller(record)),
             *(Pair(each.name, _less_removed(record, each)) for each in record.rows if each.name == LESS),
             Pair("token", _timed(record)),
@@ -76,9 +77,17 @@ def _row(record: LanguageRecord, row: LanguageMeasurement) -> tuple[str, ...]:
         format_seconds(row.prefill_s),
         format_bytes(row.file_bytes),
         f"{row.perplexity:.2f}",
-        "?" if (loss := record.loss(row)) is None else f"{100 * loss:+.1f} %",
         "meets it" if row.meets else "over it",
     )
+
+
+def _losses(record: LanguageRecord) -> str:
+    """Return the loss of each row but the whole model's, against the whole model after as much training."""
+    first = record.whole
+    losses = {_name(each): record.loss(each) for each in record.rows if each is not first}
+    known = [f"{name} {100 * loss:+.1f} %" for name, loss in losses.items() if loss is not None]
+    trained = " after as many tokens, where they learned the text" * bool(record.trained["tokens"])
+    return f"{'; '.join(known)}: perplexity against the whole model{trained}" if known else ""
 
 
 def _smaller(record: LanguageRecord) -> str:

@@ -44,9 +44,13 @@ class Checkpoint:
         return int(self.model.config.vocab_size)  # type: ignore[union-attr, arg-type]
 
     def tokens(self, text: str) -> Tensor:
-        """Return a text as tokens, shape (tokens,). Raises UserError if bytes exceed the vocabulary."""
+        """Return a text as tokens, shape (tokens,). Raises UserError if tokens or bytes exceed the vocabulary."""
         if self.tokenizer is not None:
-            return torch.tensor(self.tokenizer(text))
+            found = torch.tensor(self.tokenizer(text))
+            if len(found) and int(found.max()) >= self.vocabulary:
+                what = f"the tokenizer of {self.name} gives token {int(found.max())}, and its model has {self.vocabulary} words"
+                raise UserError(what, "give the tokenizer of this model")
+            return found
         if self.vocabulary < BYTES:
             what = f"{self.name} has no tokenizer.json, and its vocabulary of {self.vocabulary} words holds no bytes"
             raise UserError(what, "add the tokenizer's files to the folder")

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.reporting.text.screen import NARROWEST, WIDEST
 from paceline.reporting.text.slim_text import LAYERS, predicted_screen, slim_screen
-from paceline.slim_record import PredictedRow, PublishedDevice, SlimPrediction
+from paceline.slim_record import PredictedForm, PredictedRow, PublishedDevice, SlimPrediction
 from slim_records import deep, record
 
 PREDICTION = SlimPrediction(
@@ -96,6 +96,21 @@ def test_widths_that_meet_the_budget() -> None:
     assert "takes 4.00 ms, measured on this machine; 34.4 % of all structures meet speedup=3x, predicted." in text
     assert "25 % 1.00 ms 4.00x 4 300 kB" in text and "slow" in text and "range" not in text
     assert "no equal share meets speedup=3x" in predicted_screen(replace(PREDICTION, meets=None)).brief
+    form = PredictedForm(
+        weights="int8",
+        ratio=0.3,
+        low=0.3,
+        high=0.3,
+        file_bytes=1,
+        predicted_bytes=1.0,
+        accuracy=None,
+        alone="yes",
+        share=None,
+        text="",
+    )
+    assert "4.00 ms; int8 alone meets speedup=3x; 34.4 %" in predicted_screen(replace(PREDICTION, forms=(form,))).brief
+    slower = replace(PREDICTION, forms=(replace(form, alone="no"),))
+    assert predicted_screen(slower).brief == predicted_screen(PREDICTION).brief
 
 
 @pytest.mark.parametrize(

@@ -192,8 +192,14 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
             *_figures(device),
             *_kept_blocks(prediction.kept),
         ),
-        brief=f"{prediction.model}: {latency}; {meets}",
+        brief=f"{prediction.model}: {latency}; {_alone(prediction)}{meets}",
     )
+
+
+def _alone(prediction: SlimPrediction) -> str:
+    """Return the form of weights that meets the budget alone, as the beginning of a sentence; empty if there is none."""
+    form = next((each.weights for each in prediction.forms if each.alone == "yes"), "")
+    return f"{form} alone meets {prediction.budget}; " if form else ""
 
 
 def _meets(prediction: SlimPrediction, words: _Words) -> str:

@@ -7,7 +7,7 @@
     python benchmarks/slim_promises.py --summary --out RESULTS/slim_promises.csv --page docs/slim.md
 
 RESULTS is benchmarks/results. One row an architecture of ``slim_reach.py`` that is traced in seconds (``SLOW`` are left out).
-Weights are random and nothing is trained: latency does not depend on it. The budget is the first of ``BUDGETS`` that is met.
+Weights are random and nothing is trained: latency does not depend on it. Widths are free in each layer. The budget is the first of ``BUDGETS`` that is met.
 
 - ``error``: predicted over measured latency of the slimmed network, less 1, each relative to the whole one; ``table_error``:
   the same without the correction by one measured network. Measured is the median of ratios in turns, by the processor time of
@@ -133,10 +133,10 @@ def promise(
 def kept_promise(made: Made, budgets: Sequence[float]) -> dict[str, object]:
     """Predicted and measured ratios of a network at its budget."""
     model, inputs = made[0].eval(), made[1]
-    slim = Slim(model, inputs, budget=f"speedup={budgets[0]:g}x")
+    slim = Slim(model, inputs, budget=f"speedup={budgets[0]:g}x", widths="free")
     small, refusal = None, None
     for budget in budgets:
-        slim = Slim(model, inputs, budget=f"speedup={budget:g}x", table=slim.table)
+        slim = Slim(model, inputs, budget=f"speedup={budget:g}x", table=slim.table, widths="free")
         try:
             small = slim.shrink().eval()
             break

@@ -7,7 +7,8 @@
     python benchmarks/slim_promises.py --summary --out RESULTS/slim_promises.csv --page docs/slim.md
 
 RESULTS is benchmarks/results. One row an architecture of ``slim_reach.py`` that is traced in seconds (``SLOW`` are left out).
-Weights are random and nothing is trained: latency does not depend on it. Widths are free in each layer. The budget is the first of ``BUDGETS`` that is met.
+Weights are random and nothing is trained: latency does not depend on it. Each layer has its own width. The budget is the
+first of ``BUDGETS`` that is met.
 
 - ``error``: predicted over measured latency of the slimmed network, less 1, each relative to the whole one; ``table_error``:
   the same without the correction by one measured network. Measured is the median of ratios in turns, by the processor time of

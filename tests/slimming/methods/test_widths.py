@@ -78,4 +78,6 @@ def test_a_budget_that_cannot_be_met_names_the_least() -> None:
     seconds = linear_time(found, {"0.weight": 0.001, "1.weight": 0.001})
     with pytest.raises(UserError, match=r"a budget of 1.00 ms cannot be met; .*is 2.00 ms") as caught:
         widths_for(found, {each.number: 1.0 for each in found.every}, seconds, 0.001)  # type: ignore[arg-type]
-    assert caught.value.fix
+    assert "free" not in caught.value.fix
+    with pytest.raises(UserError, match="`widths` free, which removes more"):
+        widths_for(found, {each.number: 1.0 for each in found.every}, seconds, 0.001, equal=[["0.weight"]])  # type: ignore[arg-type]

@@ -49,7 +49,8 @@ def widths_for(
     removed, now = nearest_widths(structures, importance, cost, budget, round_to, equal)
     if now > budget:
         least = f"the least that its structures allow is {show(now)}"
-        raise UserError(f"a budget of {show(budget)} cannot be met", f"give a larger budget; {least}")
+        fix = f"give a larger budget{', or `widths` free, which removes more' if equal else ''}; {least}"
+        raise UserError(f"a budget of {show(budget)} cannot be met", fix)
     return removed
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from paceline.edge.language_bench import file_bytes
-from paceline.edge.language_run import next_aim, slim_language
+from paceline.edge.language_run import LanguageTask, next_aim, slim_language
 from paceline.edge.language_settings import LanguageRun
 from paceline.errors import UserError
 from paceline.language_record import LanguageRecord
@@ -127,6 +127,15 @@ def test_a_mixture_loses_the_experts_that_the_text_uses_least(tmp_path: Path) ->
     left = {layer: left for layer, (_, left) in record.widths.items() if layer.endswith("gate")}
     assert left and 2 <= next(iter(left.values())) < 6
     checked(record, run, model)
+
+
+def test_the_width_between_layers_stays() -> None:
+    tokens = torch.zeros(1, 2, dtype=torch.long)
+    slim = LanguageTask(decoder("Qwen3", num_hidden_layers=1), (tokens,), budget=Budget.parse("size=20kB"), method="ssl")
+    assert {layer.split(".", 3)[3] for layer in slim.traced((tokens,)).layers()} == {
+        "self_attn.q_proj.weight",
+        "mlp.gate_proj.weight",
+    }
 
 
 def test_the_next_aim_meets_a_cost_with_a_fixed_part_at_the_second_try() -> None:

@@ -48,8 +48,8 @@ class LanguageTask(Slim):
 
     def traced(self, inputs: tuple[Any, ...]) -> Structures:
         """Return the structures inside the layers, whole experts too."""
-        inside = within_layers(super().traced(inputs), layers_of(self.subject))
-        return with_experts(inside, self.subject, inputs)
+        every = with_experts(super().traced(inputs), self.subject, inputs)
+        return within_layers(every, layers_of(self.subject))
 
     def _corrected(self, times: LayerTimes) -> LayerTimes:
         return times

@@ -28,6 +28,8 @@ def test_a_model_that_learned_the_text_is_compared_with_the_whole_one_after_as_m
     assert record(rows=(*rows, learned)).loss(rows[2]) == pytest.approx(1 / 8) and record(rows=(*rows, learned)).best == rows[1]
     better = record(rows=(*rows, row("trained whole", "fp32", 4.0, 9.0)))
     assert better.best == rows[2] and answer_text(better).startswith("Fewer bits alone meet decode=2x: (whole, int8)")
+    worse = record(rows=(*rows, row("trained whole", "fp32", 4.0, 20.0)))
+    assert worse.loss(rows[2]) == pytest.approx(-0.1)
     assert record(rows=rows, trained={"tokens": 0}).best == rows[2]
     assert "its loss is unknown" in answer_text(record(rows=(rows[0], rows[2])))
     assert record(random=True).loss(rows[2]) is None

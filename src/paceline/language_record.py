@@ -90,12 +90,16 @@ class LanguageRecord:
     def loss(self, row: LanguageMeasurement) -> float | None:
         """Return the perplexity of a row over that of the whole model in fp32 after as much training, less 1.
 
+        A training that made the whole model worse does not count: then it is compared as it is.
+
         Returns:
             None if the row learned the text and the whole model did not, or if the weights are random.
         """
         learned = row.name != WHOLE and bool(self.trained["tokens"])
         yardstick = next((each for each in self.rows if each.name == TRAINED_WHOLE), None) if learned else self.whole
-        return None if yardstick is None or self.random else row.perplexity / yardstick.perplexity - 1
+        if yardstick is None or self.random:
+            return None
+        return row.perplexity / min(yardstick.perplexity, self.whole.perplexity) - 1
 
     @property
     def fewer_bits(self) -> LanguageMeasurement | None:

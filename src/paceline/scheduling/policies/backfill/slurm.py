@@ -223,7 +223,7 @@ def _legal_groups(state: State, settings: SlurmSettings) -> list[tuple[int, ...]
         if partition.types:
             meant = {kind for stated in partition.types for kind in types_meant(stated, types)}
             of_partition[name] = tuple(group for group, kind in enumerate(types) if kind in meant)
-    return [of_partition.get(job.queue, every) for job in state.jobs]
+    return [of_partition.get(job.queue or settings.default_partition, every) for job in state.jobs]
 
 
 class _LaterStarts:

@@ -141,7 +141,9 @@ class SlurmPreemption(Preemption):
         self._settings, self._kinds, self._priority = settings, kinds, priority
         self.wake_s = math.inf
         self._legal: dict[JobKind, list[int]] = {}
+        self._within: dict[JobKind, bool] = {}
         self._held = sorted(np.flatnonzero(plan.state.devices).tolist(), key=self._place)
+        self._held_kinds = {kinds[other] for other in self._held}
 
     def _place(self, other: int) -> tuple[float, ...]:
         """Return the place of a running job among the candidates: the first loses its devices first."""
@@ -156,16 +158,20 @@ class SlurmPreemption(Preemption):
         """Make room for a waiting job. Return whether enough devices were taken."""
         kind, priority = self._kinds[index], self._priority[index]
         if kind not in self._legal:
-            self._legal[kind] = [other for other in self._held if self._is_candidate(kind, other)]
+            below = {other for other in self._held_kinds if may_preempt(kind, other, self._settings)}
+            held = [other for other in self._held if self._kinds[other] in below] if below else []
+            self._legal[kind] = [other for other in held if self._is_candidate(other)]
+            self._within[kind] = self._settings.preempt == "qos" and any(other.qos == kind.qos for other in below)
         candidates = self._legal[kind]
-        if self._settings.preempt == "qos":
+        if not candidates:
+            return False
+        if self._within[kind]:
             candidates = [each for each in candidates if self._kinds[each].qos != kind.qos or self._priority[each] < priority]
         return self.make_room(index, candidates, groups)
 
-    def _is_candidate(self, kind: JobKind, other: int) -> bool:
+    def _is_candidate(self, other: int) -> bool:
+        """Return whether a running job is no longer protected. If it is, note when it will not be."""
         state, job = self.plan.state, self.plan.state.jobs[other]
-        if not may_preempt(kind, self._kinds[other], self._settings):
-            return False
         held_s = float(state.held_s[other])
         until_s = max(exempt_s(self._kinds[other], self._settings), job.min_run_s)
         if held_s < until_s:

@@ -8,7 +8,7 @@ FOLDER holds tinyshakespeare/ and war-and-peace/. The whole model is a Qwen3 of 
 the start and a vocabulary of byte pairs of the books. It trains for ``--steps``. ``paceline slim`` then runs as a user runs it.
 WORK/whole and WORK/slim are used again if they are there. All other contenders see as many tokens as the smaller model:
 
-- longer: the whole model, trained on.
+- trained whole: the whole model, trained on (``longer`` in older rows). ``paceline slim`` makes it.
 - magnitude: a smaller model by the norms of the weights, with all layers, and the same distillation.
 - scratch: the smaller model's sizes with random weights; it also gets the tokens of the whole model's training.
 
@@ -55,7 +55,7 @@ COLUMNS = (
     *("prefill_ms", "prefill_speedup", "file_mb", "meets", "tokens", "context", "seed", "cpu_s", "note"),
 )
 FILES = ("tinyshakespeare/input.txt.gz", "war-and-peace/2600-0.txt.gz")
-PEERS = ["longer", "magnitude", "scratch"]
+PEERS = ["magnitude", "scratch"]
 LONGER = (TRAINED_WHOLE, "longer")
 """Names of the whole model after as many tokens as the smaller one: of ``paceline slim``, and of a peer here before."""
 BITS = {str(form): form.bits for form in (FP32, INT8, INT8_BLOCKS, INT4)}
@@ -147,9 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--widths", default="free", choices=list(WIDTHS), help="of the layers, as of paceline slim (free)")
     parser.add_argument("--weights", default="", help="forms next to fp32, such as int8 (all)")
     parser.add_argument("--note", default="", help="what else the machine did")
-    parser.add_argument(
-        "--peers", nargs="*", default=["longer", "magnitude", "scratch"], choices=["longer", "magnitude", "scratch"]
-    )
+    parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
     parser.add_argument("--short", action="store_true", help="a tiny model on the first characters")
     options = parser.parse_args(arguments)
     if options.summary:
@@ -197,6 +195,8 @@ def rows(options: argparse.Namespace, run: LanguageRun, record: LanguageRecord, 
         if row.parameters < first.parameters:
             model = less if row.name == LESS and less is not None else small
             made = Contender(model, Path(), tokens, record.trained["cpu_s"], f"importance {record.importance}")
+        elif row.name == TRAINED_WHOLE:
+            made = Contender(checkpoint.model, Path(), tokens, record.trained["cpu_s"])
         _write(options, run, row.name, row.weights, values, row.perplexity, first.perplexity, made, row.file_bytes, row.meets)
     whole = options.work / "whole.onnx"
     decoder_to_onnx(checkpoint.model, whole)
@@ -309,13 +309,11 @@ def _peer(
         if made is None:
             return None
         model, teacher, share = load(made.plan, checkpoint.model), checkpoint.model, DISTILL
-    elif peer == "scratch":
+    else:
         torch.manual_seed(options.seed)
         model, lr, note = copy.deepcopy(small), options.lr, "tokens of the whole model's training too"
         model.apply(model._init_weights)  # type: ignore[operator, arg-type]
         tokens += before
-    else:
-        model = copy.deepcopy(checkpoint.model)
     steps = tokens // (BATCH * CONTEXT)
     schedule = TextTraining(steps=steps, batch=BATCH, window=CONTEXT, lr=lr, share=share, seed=options.seed)
     train_language_model(model, parts.train, schedule, teacher, say=_say)

@@ -30,7 +30,7 @@ from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.budget_path import Cost
 from paceline.slimming.methods.methods import METHODS, RemoveStructures, Replace, target_for
 from paceline.slimming.methods.sharded import gathered, is_sharded, same_on_all_ranks, shell
-from paceline.slimming.methods.widths import widths_for
+from paceline.slimming.methods.widths import nearest_widths
 from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.eval_mode import eval_mode
@@ -261,7 +261,8 @@ class Slim:
         return Latency(scale * each.median_s, scale * each.low_s, scale * each.high_s, each.turns)
 
     def _corrected(self, times: LayerTimes) -> LayerTimes:
-        """Correct the tables by one measured network: that of the budget, if a layer's structures are equally important.
+        """Correct the tables by one measured network: that of the budget, if a layer's structures are equally important, or the
+        smallest for a budget that cannot be met.
 
         Its widths are rounded as the plan's will be, since runtimes are slower at others.
         """
@@ -269,7 +270,7 @@ class Slim:
             return times
         try:
             alike = dict.fromkeys((each.number for each in self.structures.every), 1.0)
-            removed = widths_for(self.structures, alike, times.seconds, self.goal, self.round_to, equal=self.equal)
+            removed, _ = nearest_widths(self.structures, alike, times.seconds, self.goal, self.round_to, self.equal)
             small = load(SlimPlan.of(self.structures, removed), self.subject).eval()
             found = self.latency({"whole": self.subject, "small": small})
         except UserError:  # a budget that is met, or a network that is not exported at these widths

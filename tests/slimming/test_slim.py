@@ -382,9 +382,11 @@ def test_tables_are_corrected_by_widths_as_a_plan_has_them(monkeypatch: pytest.M
             measured.append(removed)
             return self
 
-    slim._whole = even
-    monkeypatch.setattr(slim, "latency", lambda models: dict.fromkeys(models, even))
-    slim._corrected(Times())  # type: ignore[arg-type]
+    for each in (slim, Slim(model, slim.inputs, budget="speedup=1000x")):  # which nothing meets
+        each._whole = even
+        monkeypatch.setattr(each, "latency", lambda models: dict.fromkeys(models, even))
+        each._corrected(Times())  # type: ignore[arg-type]
+    assert len(measured[0]) < len(measured[1]), "the smallest network"
     layers = [[each.number not in measured[0] for each in every] for every in slim.structures.layers().values()]
     kept = [sum(each) for each in layers if len(each) == 48]
     assert len(kept) == 2 and sum(kept) < 96 and all(each % slim.round_to == 0 for each in kept)

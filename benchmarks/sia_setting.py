@@ -14,13 +14,14 @@ from paceline.array_types import Array
 from paceline.calibration.constants import efficiency
 from paceline.hardware.catalogue import device
 from paceline.prediction import Predictor
-from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.solvers.time_shares import RoundRules
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.speeds.expected_speed import EstimatePool, MeasuredEstimate, OnlineEstimate, SpeedEstimate
-from paceline.scheduling.speeds.goodput import BatchLimits, batch_split
+from paceline.scheduling.speeds.goodput import BatchLimits, StepSeconds, batch_split
+from paceline.scheduling.speeds.goodput_tables import MissingTable
 from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_networks
 from paceline.scheduling.speeds.profiles import ModelProfile, packed
 
@@ -123,7 +124,10 @@ class SiaGavelRun(SiaRun):
     def __init__(self, job: Job, profile: ModelProfile, fleet: Fleet) -> None:
         super().__init__(job, profile, fleet, adapts_batch=False, beliefs=MeasuredEstimate(profile), tuned_batch=False)
 
-    def _table(self, device_type: int, most: int) -> Array:
+    def missing_goodput(self, device_type: int, most: int) -> MissingTable | None:
+        return None  # its own table is not of goodput
+
+    def _table(self, device_type: int, most: int, group: NodeGroup, times: StepSeconds | None) -> Array:
         group, devices = self.fleet.groups[device_type], self.job.devices
         table = np.zeros(most + 1)
         if devices <= min(most, group.devices):

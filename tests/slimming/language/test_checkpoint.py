@@ -32,8 +32,8 @@ def test_weights_are_those_of_the_folder_or_random(tmp_path: Path) -> None:
 
 
 def test_missing_and_unknown_weights_are_refused_by_name_but_not_tied_ones(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
+    safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors: pip install safetensors")
+    load_file, save_file = safetensors.load_file, safetensors.save_file
     file = tmp_path / "model.safetensors"
     decoder("Qwen3").save_pretrained(tmp_path)  # type: ignore[operator]
     weights = load_file(str(file))

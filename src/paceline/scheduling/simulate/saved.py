@@ -18,6 +18,8 @@ from paceline.scheduling.traces.record import SkippedRow
 SCHEMA = 1
 _APART = {"job", "spans", "fleet", "outcomes"}
 """Fields that are written separately."""
+_PAIRS = ("held_back", "preempted")
+"""Lists of pairs of a time and a text."""
 
 
 def to_json(simulated: Mapping[str, SimulatedSchedule]) -> dict[str, Any]:
@@ -106,8 +108,8 @@ def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job])
     outcomes = []
     for job, given in zip(jobs, item["outcomes"], strict=True):
         spans = [Span(start, end, device, _parsed(at), *rest) for start, end, device, at, *rest in given["spans"]]
-        also = {key: _parsed(value) for key, value in given.items() if key not in ("spans", "held_back")}
-        also["held_back"] = [(time_s, reason) for time_s, reason in given.get("held_back", ())]
+        also = {key: _parsed(value) for key, value in given.items() if key not in ("spans", *_PAIRS)}
+        also |= {key: [(time_s, text) for time_s, text in given.get(key, ())] for key in _PAIRS}
         outcomes.append(JobOutcome(job=job, spans=spans, **also))
     missing: dict[str, Any] = {"decision_s": (), "active": ()}
     rest = {key: _parsed(value) for key, value in item["schedule"].items()}

@@ -83,20 +83,22 @@ def experts_by_token(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def plain_attention(model: Any) -> Iterator[None]:
-    """Let attention be matrix products and a softmax.
+    """Let attention be matrix products and a softmax, in all settings of the modules. A slimmed module may have its own copy of
+    them, and a mask for another attention than the one that reads it is wrong.
 
     PyTorch's own leaves its result in another order of memory than the operations of which ONNX makes it, and a view of that
     cannot be converted (T5).
     """
-    if not hasattr(model, "set_attn_implementation"):
-        yield
-        return
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
+    found: list[Any] = [getattr(module, "config", None) for module in model.modules()]
+    settings: dict[int, Any] = {id(each): each for each in found if getattr(each, "_attn_implementation", None) is not None}
+    before = [(each, each._attn_implementation) for each in settings.values()]
     try:
+        for each, _ in before:
+            each._attn_implementation = "eager"
         yield
     finally:
-        model.set_attn_implementation(before)
+        for each, name in before:
+            each._attn_implementation = name
 
 
 def refused(model: nn.Module, form: str, error: Exception) -> UserError:

@@ -17,7 +17,7 @@ from paceline.slimming.slim import Slim, on_cpu
 TRIES = 3
 """Most removals for one budget."""
 MARGIN = 0.02
-"""Share of the budget that a further removal leaves free. An assumption: nobody measured how far repeated ratios differ."""
+"""Share of the budget that a further removal leaves free. An assumption: how far repeated ratios differ was not measured."""
 
 
 def shrunk(slim: Slim, form: WeightForm = FP32, goal: float | None = None) -> tuple[Slim, nn.Module, tuple[str, ...]]:

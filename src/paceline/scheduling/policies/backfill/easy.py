@@ -7,6 +7,7 @@ has a reservation at the earliest time at which enough devices are expected to b
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 
 import numpy as np
@@ -26,11 +27,12 @@ def easy(state: State, preempting: bool = False) -> Decision:
     plan, order = BackfillPlan(state), by_priority(state).tolist()
     preemption = Preemption(plan, fewest)
     running = _least_first(state) if preempting else []
+    priorities = [state.jobs[other].priority for other in running]
     reserved: set[int] = set()
     for index in order:
         if plan.start(index):
             continue
-        lower = [other for other in running if state.jobs[other].priority < state.jobs[index].priority]
+        lower = running[: bisect_left(priorities, state.jobs[index].priority)]
         if preempting and preemption.make_room(index, lower) and plan.start(index):
             continue
         if len(reserved | plan.closed) < len(state.fleet.groups) and (group := plan.earliest(index)[2]) not in reserved:

@@ -66,10 +66,10 @@ Choose = Callable[[Sequence[int], Room], list[int]]
 
 def first_that_suffice(candidates: Sequence[int], room: Room) -> int:
     """Return the length of the shortest beginning of the candidates whose devices suffice; 0 if all do not."""
-    if not room.nodes(candidates):
-        return 0
     low, high = 1, 1
     while not room.nodes(candidates[:high]):
+        if high >= len(candidates):
+            return 0
         low, high = high + 1, min(2 * high, len(candidates))
     while low < high:
         half = (low + high) // 2

@@ -13,7 +13,7 @@ from pathlib import Path
 from warm_python import ENVIRONMENT, executable
 
 LIMIT_S = 30.0
-"""Time in which every rank ends or goes on, from when the fault can be noticed."""
+"""Most seconds from the fault being noticeable until every rank has ended or works again."""
 TIMEOUT_S = 8.0
 """Time after which a rank that only falls silent is noticed. A busy machine stands still for less."""
 PATIENT = "30s"

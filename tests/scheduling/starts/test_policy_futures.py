@@ -233,7 +233,7 @@ SLURM: dict[str, tuple[SlurmSettings, tuple[LoggedJob, ...], dict[str, float]]] 
     "a quality of service preempts another": (
         SlurmSettings(qos={"high": Qos(preempts=("low",)), "low": Qos()}, preempt="qos"),
         (HELD, BY_ANN, BY_BOB),
-        {"ann": 3600.0, "bob": 0.0},  # the preempted job is submitted anew
+        {"ann": 3600.0, "bob": 0.0},  # the preempted job is submitted again
     ),
     "a tier comes before a priority": (
         SlurmSettings(multifactor=False, partitions={"fast": SlurmPartition(tier=2)}),

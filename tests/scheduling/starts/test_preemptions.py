@@ -64,7 +64,7 @@ def outcome(name: str, start_s: float, *preempted: tuple[float, str]) -> JobOutc
 
 
 def test_shares_of_the_futures() -> None:
-    """Of four futures job 2 stops job 0 in two and job 1 in one of them; a job to come stops job 0 in another."""
+    """Job 2 stops job 0 in two of four futures, and job 1 in one. A later job stops job 0 in another future."""
     counts = PreemptionCounts()
     counts.add({"0": outcome("0", 0, (5.0, "2")), "1": outcome("1", 0, (5.0, "2")), "2": outcome("2", 5)})
     counts.add({"0": outcome("0", 0, (7.0, "2")), "1": outcome("1", 0), "2": outcome("2", 8)})

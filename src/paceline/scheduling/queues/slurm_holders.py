@@ -59,7 +59,7 @@ class SlurmPartition:
         types: device types of its nodes; empty: all types.
         max_devices: most devices of its running jobs, as the size of its nodes; None: no bound.
         max_nodes: most nodes of a job (``MaxNodes``); None: no bound.
-        qos: quality of service whose limits bind its jobs before those of their own (``QOS``).
+        qos: its quality of service, whose limits bind its jobs first (``QOS``).
         state: what it takes (``State``, scontrol(1)): DOWN starts no job, DRAIN takes no new one, INACTIVE does neither. It
             says when the jobs of a live queue start; a simulation of past jobs takes it as UP.
         grace_s, preempt_mode: ``GraceTime`` and ``PreemptMode`` of its jobs under preemption by partitions.

@@ -54,7 +54,7 @@ class Limits(DeviceLimits):
 
 
 DEVICES = "devices"
-"""What a job states of GPU minutes: its devices."""
+"""Amount of a job that GPU minutes multiply: its devices."""
 RESOURCES: Mapping[str, tuple[str, float, str]] = {
     "cpu": ("processors", 1.0, "cpu"),
     "mem": ("GiB of memory", 2.0**30, "mem"),

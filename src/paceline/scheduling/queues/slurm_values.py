@@ -50,7 +50,7 @@ def preempt_mode(text: str) -> OwnPreemptMode:
 
 
 def preempts_within(text: str) -> bool:
-    """Return whether ``PreemptMode`` lets jobs preempt others of their own quality of service."""
+    """Return whether ``PreemptMode`` lets jobs preempt others of the same quality of service."""
     return "within" in text.casefold().split(",")
 
 

@@ -317,7 +317,7 @@ _BOUNDED = {"gres": "gpu", "cpu": "cpu", "node": "node", "mem": "mem"}
 
 
 def _at_bound(job: LoggedJob, settings: SlurmSettings) -> bool:
-    """Return whether the settings state the bound for which a job waits. That on all minutes of the past is not simulated."""
+    """Return whether the settings state the bound for which a job waits. A bound on all past minutes is not simulated."""
     named = _BOUND.match(job.reason)
     if named is None or (named[3] or "").casefold() == "minutes":
         return False

@@ -108,7 +108,7 @@ FIRST = Qos(preempts=("low",))
 def test_grace_exemption_and_mode_of_a_qos(
     low: Qos, settings: dict[str, Any], low_ran: tuple[float, ...], high_ran: tuple[float, ...]
 ) -> None:
-    """A preempted job goes on where it was, 121 s later at the earliest: 1,000 s of work in all."""
+    """A preempted job keeps its work and starts again after at least 121 s: 1,000 s of work in all."""
     assert ran([LOW, HIGH], qos={"low": low, "high": FIRST}, **settings) == {"low": low_ran, "high": high_ran}
 
 

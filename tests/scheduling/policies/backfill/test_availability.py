@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from paceline.scheduling.policies.backfill.availability import Availability
 
-HORIZON = 60
+HORIZON = 180
+"""Seconds of the table. Five jobs of at most 20 s, none asked for after 20 s, start within 120 s."""
 TAKEN = st.tuples(st.integers(1, 5), st.integers(0, 20), st.one_of(st.integers(1, 20), st.just(math.inf)))
 
 

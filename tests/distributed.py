@@ -201,18 +201,22 @@ def _wait(children: dict[int, int]) -> int:
 def _wait_for_all(children: dict[int, int], folder: Path) -> int:
     ends: dict[int, tuple[int, float]] = {}
     stopped: set[int] = set()
-    while len(ends) < len(children):
-        child, status = os.waitpid(-1, os.WUNTRACED)
+
+    def note(child: int, status: int) -> None:
         if os.WIFSTOPPED(status):
             stopped.add(child)
-        else:
+            return
+        stopped.discard(child)
+        if not os.WIFCONTINUED(status):
             ends[children[child]] = os.waitstatus_to_exitcode(status), time.monotonic()
-            stopped.discard(child)
+
+    while len(ends) < len(children):
+        note(*os.waitpid(-1, os.WUNTRACED))
         if len(ends) + len(stopped) == len(children):
-            for other in list(stopped):
-                continued, status = os.waitpid(other, os.WNOHANG | os.WCONTINUED)
-                if continued and os.WIFCONTINUED(status):
-                    stopped.discard(other)
+            for other in list(stopped):  # each may go on, or have ended, by now
+                changed, status = os.waitpid(other, os.WNOHANG | os.WCONTINUED)
+                if changed:
+                    note(other, status)
                 else:
                     os.kill(other, signal.SIGKILL)
     (folder / "ends.json").write_text(json.dumps([ends[rank] for rank in range(len(children))]))

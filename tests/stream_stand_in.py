@@ -57,7 +57,7 @@ class Memory:
         self.weak, self.owner, self.pinned, self.size = StorageWeakRef(storage), owner, pinned, storage.nbytes()
         self.written: Access | None = None
         self.reads: dict[str, Access] = {}
-        self.kept: set[str] = set()
+        self.kept: set[Stream] = set()
 
     def uses(self) -> list[Access]:
         """Last accesses of all streams."""
@@ -189,7 +189,7 @@ class World:
 
     def keep(self, tensor: torch.Tensor, stream: Stream) -> None:
         with self.lock:
-            self._find(tensor).kept.add(stream.name)
+            self._find(tensor).kept.add(stream)
 
     def capturing(self) -> bool:
         return self.is_capturing
@@ -215,11 +215,11 @@ class World:
         host: Clock = self._local.host
         return host
 
-    def _find(self, tensor: torch.Tensor, new: bool = False) -> Memory:
+    def _find(self, tensor: torch.Tensor) -> Memory:
         storage = tensor.untyped_storage()
         memory = self._memory.get(storage._cdata)
         if memory is None or memory.weak.expired():
-            memory = self._memory[storage._cdata] = Memory(storage, (self.current() if new else self.default).name)
+            memory = self._memory[storage._cdata] = Memory(storage, self.current().name)
         return memory
 
     def _fault(self, text: str) -> None:
@@ -228,11 +228,15 @@ class World:
             self.faults.append(f"{text} [{', '.join(f'{f.name}:{f.lineno}' for f in frames[-3:])}]")
 
     def collect(self) -> None:
-        """Give memory that the host has dropped back to the stream that owns it."""
+        """Give memory that the host has dropped back to the stream that owns it.
+
+        A stream that keeps it ends what is queued on it first, and so what it waits for, such as a collective.
+        """
         for key, memory in list(self._memory.items()):
             if memory.weak.expired():
                 del self._memory[key]
-                open_uses = [u for u in memory.uses() if u.stream not in memory.kept and not u.before(self._synced)]
+                ended = [self._synced, *(stream.clock for stream in memory.kept)]
+                open_uses = [use for use in memory.uses() if not any(use.before(clock) for clock in ended)]
                 if any(use.stream != memory.owner for use in open_uses):
                     self._dropped.append((memory, open_uses))
 
@@ -293,7 +297,7 @@ class World:
         with self.lock:
             for tensor in _flat(result):
                 if tensor.untyped_storage()._cdata not in known:
-                    memory = self._find(tensor, new=True)
+                    memory = self._find(tensor)
                     self._allocated(memory, stream)
                     if "empty" not in name:
                         self.access(tensor, stream, True, name)

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ class Run:
 
     def clean_up(self) -> None:
         for pid in [*workers_of(self.process.pid), self.process.pid]:
-            if Path(f"/proc/{pid}").exists():
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
@@ -144,7 +145,7 @@ class Ended:
             for run in runs.values():
                 run.clean_up()
             for pid in [pid for pids in workers.values() for pid in pids]:
-                if Path(f"/proc/{pid}").exists():
+                with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
 

@@ -2,9 +2,10 @@
 
     python benchmarks/fresh_ratio.py FOLDER
 
-FOLDER has whole.onnx, small.onnx and inputs.npz. Printed is the median over turns of the small network's least seconds over the
-whole one's, which runs before and after. One thread. The time of day would not do: on a machine with other programs a run of
-some milliseconds is hardly ever undisturbed, a shorter one often, which makes small networks look faster than they are.
+FOLDER has whole.onnx, small.onnx and inputs.npz, or whole.npz and small.npz if their inputs differ. Printed is the median over
+turns of the small network's least seconds over the whole one's, which runs before and after. One thread. The time of day would
+not do: on a machine with other programs a run of some milliseconds is hardly ever undisturbed, a shorter one often, which makes
+small networks look faster than they are.
 """
 
 from __future__ import annotations
@@ -24,24 +25,25 @@ def fresh_ratio(folder: Path) -> float:
     """Ratio of the two files in a folder."""
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = 1, 1
-    given = dict(np.load(folder / "inputs.npz"))
+    common = folder / "inputs.npz"
     sessions = {
         name: ort.InferenceSession(str(folder / f"{name}.onnx"), options, providers=["CPUExecutionProvider"])
         for name in ("whole", "small")
     }
+    given = {name: dict(np.load(common if common.exists() else folder / f"{name}.npz")) for name in sessions}
     runs = {}
     for name, session in sessions.items():
         for _ in range(5):
-            session.run(None, given)
+            session.run(None, given[name])
         start = time.process_time()
-        session.run(None, given)
+        session.run(None, given[name])
         runs[name] = max(3, round(TURN_S / max(time.process_time() - start, 1e-7)))
 
     def least(name: str) -> float:
         best = float("inf")
         for _ in range(runs[name]):
             start = time.process_time()
-            sessions[name].run(None, given)
+            sessions[name].run(None, given[name])
             best = min(best, time.process_time() - start)
         return best
 

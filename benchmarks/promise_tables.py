@@ -11,7 +11,8 @@ from typing import Any
 Row = Mapping[str, Any]
 WITHIN, OVER = 0.15, 0.05
 """The promises: largest error of a predicted latency, and largest distance of the measured one from the budget."""
-SMALL = "lstm-small"
+SMALL, TOKENS = "lstm-small", "tokens"
+"""Sources of the tries with a small LSTM, and of language models."""
 FIRST, NEXT = "- Promises (", "- Reach:"
 """How the page's part begins, and the part after it."""
 ROWS = "[rows](../benchmarks/results/slim_promises.csv)"
@@ -39,11 +40,14 @@ def section(rows: Iterable[Row], names: Collection[str]) -> str:
         names: all architectures, also those without a row.
     """
     every = last_of_each(rows)
-    networks, tries = ([row for row in every if (row["from"] == SMALL) == small] for small in (False, True))
+    tries, language = ([row for row in every if row["from"] == source] for source in (SMALL, TOKENS))
+    networks = [row for row in every if row["from"] not in (SMALL, TOKENS)]
     made, timed = _made(every), _timed(every)
     met, near, median_over = _kept(timed)
-    tried = f" and {len(tries)} tries with a small LSTM" * bool(tries)
-    asked = "slimmed to the first of 2x, 1.5x, 1.2x and 1.1x" + " (the LSTM: 3x)" * bool(tries)
+    others = [f"{len(tries)} tries with a small LSTM"] * bool(tries) + [f"{len(language)} of language models"] * bool(language)
+    tried = "".join(f" and {each}" for each in others)
+    budgets = ["the LSTM: 3x"] * bool(tries) + ["language models: 1.5x"] * bool(language)
+    asked = "slimmed to the first of 2x, 1.5x, 1.2x and 1.1x" + f" ({', '.join(budgets)})" * bool(budgets)
     load = f"at a load of {median(row['load'] for row in every):.0f} in the median"
     good = f"The predicted latency was within 15 % in {_good(made)} of {len(made)} with figures, {_unsigned(_error(made))} off"
     untimed = f" (rows without it: {len(made) - len(timed)})" * (len(timed) < len(made))
@@ -56,6 +60,7 @@ def section(rows: Iterable[Row], names: Collection[str]) -> str:
         *_failed(networks),
         *_not_run(networks, names),
         *_small_lstm(tries),
+        *_language(language),
         "",
         *table(every),
         "\n",
@@ -154,6 +159,21 @@ def _small_lstm(tries: Sequence[Row]) -> list[str]:
     spread = f"all from {_percent(min(over))} to {_percent(max(over))}"
     error = f"Predicted within {_unsigned(max(abs(row['error']) for row in made))}."
     return [f"- The small LSTM takes {min(whole):.0f} to {max(whole):.0f} µs: {kept}, {spread}. {error}"]
+
+
+def _language(rows: Sequence[Row]) -> list[str]:
+    """Return a line for the time of a token, one for that of a prompt."""
+    lines = []
+    for phase, what in (("decode", "The time of a token"), ("prefill", "The time of a prompt")):
+        own = [row for row in rows if row["budget"].startswith(phase)]
+        made, timed = _made(own), _timed(own)
+        if made and timed:
+            met, near, median_over = _kept(timed)
+            names = ", ".join(dict.fromkeys(row["architecture"].partition(" ")[0] for row in own))
+            error = f"predicted by the layers' times within 15 % in {_good(made)} of {len(made)}, {_unsigned(_error(made))} off"
+            kept = f"{near} of {len(timed)} within 5 % of the budget, {met} at most 5 % over it, {_percent(median_over)}"
+            lines.append(f"- {what} ({names}, with free and equal widths): {error} in the median; {kept} in the median.")
+    return lines
 
 
 def _percent(share: float) -> str:

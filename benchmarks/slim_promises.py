@@ -3,6 +3,7 @@
     nice -n -5 python benchmarks/slim_promises.py --out RESULTS/slim_promises.csv
     python benchmarks/slim_promises.py --only unet lstm --out FILE
     python benchmarks/slim_promises.py --small-lstm --out RESULTS/slim_promises.csv
+    python benchmarks/slim_promises.py --tokens --out RESULTS/slim_promises.csv
     python benchmarks/slim_promises.py --short --out FILE
     python benchmarks/slim_promises.py --summary --out RESULTS/slim_promises.csv --page docs/slim.md
 
@@ -18,6 +19,7 @@ first of ``BUDGETS`` that is met.
   sides: a network that became much smaller than asked is counted apart.
 
 --small-lstm takes an LSTM of 50 to 100 µs to a third, with weights of three seeds, each in three tries. Its clock drifts most.
+--tokens slims three language models to the time of a token and of a prompt (``token_promises.py``).
 
 --summary measures nothing: it prints the page's sentences and table (``promise_tables.py``), and the rows that break a promise.
 """
@@ -32,14 +34,16 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from promise_tables import SMALL, misses, renew, section
+from promise_tables import SMALL, TOKENS, misses, renew, section
 from reach_networks import NETWORKS, Made
 from rows import append, read
+from token_promises import TRIES, token_promise
 
 from paceline.edge.kept_budget import shrunk
 from paceline.errors import UserError, shorten
@@ -66,7 +70,7 @@ COLUMNS = (
 BUDGETS = (2.0, 1.5, 1.2, 1.1)
 SLOW = ("vit_tiny_patch16_224", "swin_tiny_patch4_window7_224", "levit_128s", "res2net50_14w_8s", "pit_ti_224", "mobilevit_xxs")
 SHORT = ("lstm", "conv3d")
-SEEDS, TRIES = 3, 3
+SEEDS, REPEATS = 3, 3
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -76,6 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--short", action="store_true", help="two small networks")
     parser.add_argument("--small-lstm", action="store_true", help="an LSTM below 0.1 ms, three seeds, three tries")
+    parser.add_argument("--tokens", action="store_true", help="three language models, to the time of a token and of a prompt")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--page", type=Path, help="with --summary: the page whose part is written again")
     options = parser.parse_args(arguments)
@@ -87,10 +92,11 @@ def main(arguments: list[str] | None = None) -> None:
             renew(options.page, rows, list(NETWORKS))
         return
     done = {row["architecture"] for row in read(options.out)} if options.out.exists() else set()
-    tries = {f"{SMALL} seed {seed} try {number}": seed for seed in range(SEEDS) for number in range(TRIES)}
-    for name in SHORT if options.short else tries if options.small_lstm else options.only:
+    tries = {f"{SMALL} seed {seed} try {number}": seed for seed in range(SEEDS) for number in range(REPEATS)}
+    for name in SHORT if options.short else tries if options.small_lstm else TRIES if options.tokens else options.only:
         if name not in done:
-            row = small_lstm(name, tries[name]) if name in tries else promise(name, *NETWORKS[name])
+            row = made_row(name, TOKENS, partial(token_promise, *TRIES[name])) if name in TRIES else None
+            row = row or (small_lstm(name, tries[name]) if name in tries else promise(name, *NETWORKS[name]))
             append(options.out, COLUMNS, row)
             print(*(row.get(each, "") for each in ("architecture", "budget", "error", "over", "why")), flush=True)
 
@@ -117,13 +123,18 @@ def promise(
     name: str, library: str, make: Callable[[], Made], seed: int = 0, budgets: Sequence[float] = BUDGETS
 ) -> dict[str, object]:
     """Row of one architecture."""
+    return made_row(name, library, lambda: kept_promise(make(), budgets), seed)
+
+
+def made_row(name: str, library: str, figures: Callable[[], dict[str, object]], seed: int = 0) -> dict[str, object]:
+    """Row with the figures, or with the reason why there are none."""
     start = time.thread_time()
     row: dict[str, object] = {"architecture": name, "from": library}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of weights that are removed before they are zero
             torch.manual_seed(seed)
-            row |= kept_promise(make(), budgets)
+            row |= figures()
     except UserError as error:
         row["why"] = shorten(error.message)
     except Exception as error:  # a network that does not run is a row

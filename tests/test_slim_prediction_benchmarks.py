@@ -98,6 +98,10 @@ def test_the_summary_counts_networks_that_became_too_small_and_names_those_witho
     assert "The median is -4.0 %." in text and "(rows without it: 1)" in text and "in 6 of 6 with figures" in text
     assert "No budget of these can be met for 1: a. No file is exported of 1: b. Other errors end 1: c." in text
     assert "| own | 9 | 3 | 1.0 % | 6 | -4.0 % | 2 of 5 | 4 of 5 |" in text and "Not run: other." in text
+    token = {**made, "architecture": "gpt2 decode", "from": "tokens", "budget": "decode=1.5x", "over": -0.06}
+    text = section([*rows, token], [])
+    assert "9 networks of `slim_reach.py` and 1 of language models" in text and "(language models: 1.5x)" in text
+    assert "- The time of a token (gpt2, with free and equal widths): predicted" in text and "0 of 1 within 5 %" in text
     assert [line[0] for line in misses(rows)] == [*"034abc"] and "b: B cannot be exported to ONNX: no." in misses(rows)
 
 

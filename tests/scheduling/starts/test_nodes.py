@@ -74,3 +74,23 @@ def test_mig_slices_of_nodes_are_devices() -> None:
     assert found.pool(waits("j", 2, profile="1g.10gb")) == (1, 3, 4) and found.pool(waits("j", 2)) == (0,)
     slurm = parse_nodes(JobFile.of(SINFO.replace("gpu:a100:8(S:0-1)", "gpu:a100:6,gpu:a100_3g.40gb:4"), "nodes"))
     assert slurm.types[:2] == ("A100 SXM 80GB", "A100 3g.40gb")
+
+
+def test_a_node_has_devices_of_several_types_and_each_state_says_whether_it_starts_jobs() -> None:
+    """sinfo(1), "NODE STATE CODES"; power_save.html."""
+    states = {
+        "idle": 1,
+        "idle~": 1,
+        "mixed#": 1,
+        "planned": 1,
+        "mixed$": 0,
+        "reserved": 0,
+        "down*": 0,
+        "IDLE+CLOUD+POWERED_DOWN": 1,
+    }
+    rows = "".join(f"g{at}|gpu|gpu:a100:4,gpu:v100:2|64|{state}\n" for at, state in enumerate(states))
+    found = parse_nodes(JobFile.of(f"NODELIST|PARTITION|GRES|CPUS|STATE\n{rows}", "sinfo"))
+    there = [f"g{at}" for at, starts in enumerate(states.values()) if starts]
+    assert list(zip(found.names, found.devices.tolist(), strict=True)) == [(name, count) for name in there for count in (4, 2)]
+    assert "V100" in found.types[1] and found.away == ("g4", "g5", "g6")
+    assert parse_nodes(JobFile.of(f"NODELIST|GRES|STATE\n{rows[:0]}g0|gpu:a:1,gpu:b:1|idle\n", "n"), True).total == 1

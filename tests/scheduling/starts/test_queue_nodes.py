@@ -56,3 +56,10 @@ def test_a_flavor_has_the_quotas_of_all_queues_and_cohorts() -> None:
     assert nodes.of_queue == {"a": (0, 1), "b": (0,)}
     with pytest.raises(UserError, match="no quota"):
         nodes_of_quotas(KueueSettings())
+
+
+def test_a_job_on_a_draining_node_holds_no_device_of_another() -> None:
+    """sinfo(1): a draining node runs its job and takes no other."""
+    there = nodes(8, 2, away=("d",))
+    jobs = [runs("a", 8, 1.0, node_names=("d",)), runs("b", 8, 1.0, nodes=2, node_names=("d", "n1"))]
+    assert guessed_placements(there, jobs) == [(), ((1, 4),)] and guessed_placements(there.joined(), jobs) == [(), ((0, 4),)]

@@ -281,11 +281,11 @@ class Forecaster:
                 free[node] -= count
         free = np.maximum(free, 0)
         shapes: dict[Shape, int] = {}
-        pools: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
+        pools: dict[tuple[str, tuple[str, ...], str], tuple[int, ...]] = {}
         shape_of, array_of = [], []
         arrays: dict[str, int] = {}
         for job in jobs:
-            key = (job.queue, job.device_types)
+            key = (job.queue, job.device_types, job.profile)
             if key not in pools:
                 pools[key] = queue.nodes.pool(job)
             array_of.append(arrays.setdefault(job.array, len(arrays)) if job.throttle else -1)

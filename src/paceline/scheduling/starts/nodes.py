@@ -20,7 +20,10 @@ from paceline.scheduling.traces.logs.slurm_jobs import expanded_nodes
 SINFO = "sinfo -N -o '%N|%P|%G|%c|%T'"
 """Command whose output says all that is read of Slurm's nodes."""
 KUBECTL = "kubectl get nodes -o yaml"
-_AWAY = re.compile(r"down|drain|fail|maint|not_resp|unknown|power_down|powered_down|inval|\*$", re.IGNORECASE)
+_AWAY = re.compile(r"down|drain|fail|maint|not_resp|unk|inval|future|resv|reserved|blocked|[*$]$", re.IGNORECASE)
+"""States of nodes that start no job of everybody (sinfo(1), "NODE STATE CODES"): ``*`` is no response, ``$`` maintenance."""
+_POWER = re.compile(r"power\w*", re.IGNORECASE)
+"""States of nodes that save power. Slurm starts them for jobs (power_save.html)."""
 _BLOCK = re.compile(r"^NodeName=(\S+)(.*?)(?=^NodeName=|\Z)", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"(\w+)=((?:[^\s=]|=(?=\d))*)")
 _GPU_RESOURCE = re.compile(r"(?:^|/)(?:gpu|gaudi|tpu|neuron)$")
@@ -59,9 +62,11 @@ def parse_nodes(source: JobFile, by_node: bool = False) -> QueueNodes:
             f"{source.name} has {len(found)} nodes, and {state}", "print the nodes with the GPUs, or give `cluster`"
         )
     names = {node.name: node.away for node in found}
-    away = sum(names.values())
+    away = tuple(name for name, is_away in names.items() if is_away)
+    there = list({node.name: node for node in there}.values()) if by_node else there
     queues = dict.fromkeys(queue for node in there for queue in node.queues)
-    notes = [f"{away} of {len(names)} nodes are down or drained."] if away else []
+    verb = "is" if len(away) == 1 else "are"
+    notes = [f"{len(away)} of {len(names)} nodes {verb} down, drained or reserved."] if away else []
     if by_node:
         notes.append("No job of the queue names a GPU: nodes count as devices.")
     return QueueNodes(
@@ -69,6 +74,7 @@ def parse_nodes(source: JobFile, by_node: bool = False) -> QueueNodes:
         types=tuple("node" if by_node else _type(node.device) for node in there),
         names=tuple(node.name for node in there),
         of_queue={queue: tuple(at for at, node in enumerate(there) if queue in node.queues) for queue in queues},
+        away=away,
         notes=tuple(notes),
     )
 
@@ -112,7 +118,7 @@ def _blocks(text: str) -> Iterator[_PrintedNode]:
         queues = tuple(filter(None, fields.get("Partitions", "").split(",")))
         cpus = int(fields.get("CPUTot", "0") or 0)
         for count, kind in _gpus(fields.get("Gres", "")):
-            yield _PrintedNode(name, queues, count, kind, cpus, bool(_AWAY.search(fields.get("State", ""))))
+            yield _PrintedNode(name, queues, count, kind, cpus, _is_away(fields.get("State", "")))
 
 
 def _table(lines: Sequence[str]) -> Iterator[_PrintedNode]:
@@ -129,23 +135,25 @@ def _table(lines: Sequence[str]) -> Iterator[_PrintedNode]:
             continue
         cpus = re.sub(r"\D.*", "", row.get("cpus", "")) or "0"
         queue = row.get("partition", "").rstrip("*")
-        away = bool(_AWAY.search(row.get("state", "")))
+        away = _is_away(row.get("state", ""))
         for name in expanded_nodes(names):
             for count, kind in _gpus(row.get("gres", "")):
                 yield _PrintedNode(name, (queue,) if queue else (), count, kind, int(cpus), away)
 
 
+def _is_away(state: str) -> bool:
+    """Return whether a node in a state of Slurm takes no new job."""
+    return bool(_AWAY.search(_POWER.sub("", state)))
+
+
 def _gpus(gres: str) -> list[tuple[int, str]]:
-    """Return the number of whole devices and their type, if there are any or no slices, and then those of each MIG profile."""
+    """Return the number of devices of each type: whole ones, if there are any or no slices, and then MIG slices."""
     every, _ = held_devices(re.sub(r"\(S:[^)]*\)", "", gres))
-    whole = [each for each in every if not each.profile]
-    slices: dict[str, int] = {}
-    for each in every:
-        if each.profile:
-            kind = _slice_type(each.device_type, each.profile)
-            slices[kind] = slices.get(kind, 0) + each.count
-    found = [(sum(each.count for each in whole), next((each.device_type for each in whole if each.device_type), ""))]
-    return (found if found[0][0] or not slices else []) + [(count, kind) for kind, count in slices.items()]
+    found: dict[str, int] = {}
+    for each in sorted(every, key=lambda each: bool(each.profile)):
+        kind = _slice_type(each.device_type, each.profile) if each.profile else each.device_type
+        found[kind] = found.get(kind, 0) + each.count
+    return [(count, kind) for kind, count in found.items()] or [(0, "")]
 
 
 def _objects(objects: Sequence[Any]) -> Iterator[_PrintedNode]:
@@ -167,9 +175,7 @@ def _slurm_node(node: Mapping[str, Any]) -> Iterator[_PrintedNode]:
     state = " ".join(states) if isinstance(states, list) else str(states)
     queues = tuple(map(str, node.get("partitions") or ()))
     for count, kind in _gpus(str(node.get("gres", ""))):
-        yield _PrintedNode(
-            str(node.get("name", "")), queues, count, kind, int(node.get("cpus") or 0), bool(_AWAY.search(state))
-        )
+        yield _PrintedNode(str(node.get("name", "")), queues, count, kind, int(node.get("cpus") or 0), _is_away(state))
 
 
 def _kubernetes_node(item: Mapping[str, Any]) -> Iterator[_PrintedNode]:

@@ -30,6 +30,7 @@ class QueueNodes:
     Attributes:
         devices: devices of each node. ``types``: device type of each node. ``names``: its name; empty: unknown.
         of_queue: numbers of the nodes of each queue, such as Slurm's partitions. Another queue may use all nodes.
+        away: names of nodes that start no job. Jobs that run there hold no other devices.
         quotas: True if each node is a flavor of Kueue with the quotas of all queues, because no machines are known.
         notes: sentences on nodes that were left out.
     """
@@ -38,6 +39,7 @@ class QueueNodes:
     types: tuple[str, ...]
     names: tuple[str, ...] = ()
     of_queue: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    away: tuple[str, ...] = ()
     quotas: bool = False
     notes: tuple[str, ...] = ()
 
@@ -113,13 +115,14 @@ _BETWEEN = "[ _-]*"
 def guessed_placements(nodes: QueueNodes, running: Sequence[LoggedJob]) -> list[Placement]:
     """Return the devices of each running job by node.
 
-    A job whose nodes the log names is there, in equal parts. Others get the nodes with the fewest free devices that hold them,
-    the largest first.
+    A job whose nodes the log names is there, in equal parts, but for those on nodes that are away. Others get the nodes with
+    the fewest free devices that hold them, the largest first.
     """
     if nodes.quotas:
         return [((pool[0], job.devices),) if (pool := nodes.pool(job)) else () for job in running]
     free = nodes.devices.copy()
     placements: list[Placement] = [() for _ in running]
+    running = [_without(job, frozenset(nodes.away)) for job in running]
     unknown_nodes = []
     for index, job in enumerate(running):
         number = {nodes.names[node]: node for node in nodes.pool(job)} if job.node_names and nodes.names else {}
@@ -134,6 +137,8 @@ def guessed_placements(nodes: QueueNodes, running: Sequence[LoggedJob]) -> list[
     free = np.maximum(free, 0)
     for index in sorted(unknown_nodes, key=lambda index: -running[index].devices):
         job = running[index]
+        if not job.devices:
+            continue
         pool = nodes.pool(job) or tuple(range(len(nodes.devices)))
         whole = ShapeOnNodes(Shape(pool, job.devices, job.nodes))
         loose = ShapeOnNodes(Shape(pool, job.devices))
@@ -142,6 +147,15 @@ def guessed_placements(nodes: QueueNodes, running: Sequence[LoggedJob]) -> list[
         for node, count in chosen:
             free[node] -= count
     return placements
+
+
+def _without(job: LoggedJob, away: frozenset[str]) -> LoggedJob:
+    """Return a running job with its part on nodes that are not away. Its devices are in equal parts."""
+    if away.isdisjoint(job.node_names):
+        return job
+    share, more = divmod(job.devices, len(job.node_names))
+    parts = {name: share + (at < more) for at, name in enumerate(job.node_names) if name not in away}
+    return replace(job, devices=sum(parts.values()), nodes=len(parts), node_names=tuple(parts))
 
 
 def nodes_of_quotas(settings: KueueSettings, file: str = "the file") -> QueueNodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.slimming.export import exporting, sparse_onnx
 from paceline.slimming.export.exporting import checked_export, experts_by_token, plain_attention, refused
+from paceline.slimming.export.random_draws import ConstantDraws, without_draws
 from paceline.slimming.structures.shrink import tensors_in
 
 
@@ -49,9 +51,15 @@ def to_onnx(model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path
 
 
 def difference(model: nn.Module, inputs: tuple[Any, ...], file: str | Path) -> float:
-    """Return the largest difference of the file's outputs from the module's, relative to the module's largest output."""
-    session = open_session(file)
-    return exporting.difference(model, inputs, session.run(None, feed(session, inputs)))
+    """Return the largest difference of the file's outputs from the module's, relative to the module's largest output.
+
+    Normal and uniform draws are the same constant in both.
+    """
+    drawn = without_draws(file)
+    session = open_session(file if drawn is None else drawn)
+    found = session.run(None, feed(session, inputs))
+    with nullcontext() if drawn is None else ConstantDraws():  # type: ignore[no-untyped-call]
+        return exporting.difference(model, inputs, found)
 
 
 def open_session(file: Any, threads: int = 1, trace: str | Path | None = None) -> Any:

@@ -42,13 +42,15 @@ def undominated(choices: Choices) -> Ints:
         rows = np.lexsort((choices.cost, choices.devices, lines))
     else:
         rows = np.arange(len(lines))
-    while True:
-        before, after = rows[:-1], rows[1:]
-        kept = np.ones(len(rows), bool)
-        kept[1:] = (lines[after] != lines[before]) | (choices.cost[after] < choices.cost[before])
-        if kept.all():
-            return rows
-        rows = rows[kept]
+    line, cost = lines[rows], choices.cost[rows]
+    least, distance = cost.copy(), 1  # least cost up to each choice of its line, by doubled distances
+    while distance < len(rows) and (joined := line[distance:] == line[:-distance]).any():
+        earlier = np.where(joined, least[:-distance], np.inf)
+        np.minimum(least[distance:], earlier, out=least[distance:])
+        distance *= 2
+    kept = np.ones(len(rows), bool)
+    kept[1:] = (line[1:] != line[:-1]) | (cost[1:] < least[:-1])
+    return rows[kept]
 
 
 def convex(choices: Choices) -> Ints:
@@ -60,16 +62,18 @@ def convex(choices: Choices) -> Ints:
         choices: as ``undominated`` returns them.
     """
     lines = choices.job * (int(choices.type_index.max(initial=0)) + 1) + choices.type_index
-    rows = np.arange(len(lines))
-    while True:
-        devices, cost = choices.devices[rows].astype(float), choices.cost[rows]
-        first = np.diff(lines[rows], prepend=-1) != 0
+    rows, on_hull = np.arange(len(lines)), np.ones(len(lines), bool)
+    while rows.size:  # lines that lost no choice are done
+        devices, cost, line = choices.devices[rows].astype(float), choices.cost[rows], lines[rows]
+        first = np.diff(line, prepend=-1) != 0
         added, change = devices.copy(), cost.copy()
         added[1:] -= np.where(first[1:], 0.0, devices[:-1])
         change[1:] -= np.where(first[1:], 0.0, cost[:-1])
         slope = change / added
         kept = np.ones(len(rows), bool)
         kept[:-1] = first[1:] | (slope[1:] > slope[:-1])
-        if kept.all():
-            return rows
-        rows = rows[kept]
+        starts = np.flatnonzero(first)
+        same = np.repeat(np.logical_and.reduceat(kept, starts), np.diff(starts, append=len(rows)))
+        on_hull[rows[~kept]] = False
+        rows = rows[kept & ~same]
+    return np.flatnonzero(on_hull)

@@ -73,6 +73,7 @@ class Distorted:
         draw = np.random.default_rng(seed)
         self._factors: Array = np.exp(error * draw.standard_normal(most + 1))
         self.scales = beliefs.scales
+        self.source = None
         self._wrong: dict[str, _Times] = {}
 
     def spread(self, device: str) -> float:

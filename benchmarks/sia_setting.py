@@ -124,8 +124,10 @@ class SiaGavelRun(SiaRun):
     def __init__(self, job: Job, profile: ModelProfile, fleet: Fleet) -> None:
         super().__init__(job, profile, fleet, adapts_batch=False, beliefs=MeasuredEstimate(profile), tuned_batch=False)
 
+    kind = None  # type: ignore[assignment]  # its own table is not of goodput
+
     def missing_goodput(self, device_type: int, most: int) -> MissingTable | None:
-        return None  # its own table is not of goodput
+        return None
 
     def _table(self, device_type: int, most: int, group: NodeGroup, times: StepSeconds | None) -> Array:
         group, devices = self.fleet.groups[device_type], self.job.devices

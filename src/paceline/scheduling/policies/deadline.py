@@ -16,10 +16,10 @@ from itertools import islice, takewhile
 
 import numpy as np
 
-from paceline.array_types import Array, Ints
+from paceline.array_types import Ints
 from paceline.scheduling.policies.solvers.deadline_shares import FreeDevices, SharePlan, SpeedTable, least_share, steady_share
 from paceline.scheduling.policies.solvers.sizes import known_seconds, one_type
-from paceline.scheduling.speeds.goodput_tables import goodput_tables
+from paceline.scheduling.speeds.goodput_tables import goodput_tables, shared_outlook
 from paceline.scheduling.state import Decision, State
 
 HORIZON_S = 600.0
@@ -66,7 +66,8 @@ def deadline(state: State, horizon_s: float = HORIZON_S, together: bool = False)
     known = frozenset[str](state.memory or ())
     most = state.fleet.groups[0].devices
     tables = goodput_tables([(outlook, 0, max(0, min(most, outlook.max_devices()))) for outlook in state.outlooks])
-    jobs = [_candidate(state, index, table, state.jobs[index].name in known) for index, table in enumerate(tables)]
+    speeds = SpeedTable.of_all(tables)
+    jobs = [_candidate(state, index, table, state.jobs[index].name in known) for index, table in enumerate(speeds)]
     due = sorted((job for job in jobs if job.deadline_s < math.inf), key=lambda job: job.deadline_s)
     removed = _admit(due, state.time_s, capacity, together)
     stay = [job for job in jobs if job.index not in removed]
@@ -89,12 +90,14 @@ def deadline(state: State, horizon_s: float = HORIZON_S, together: bool = False)
     )
 
 
-def _candidate(state: State, index: int, table: Array, admitted: bool) -> _Candidate:
-    size = int(np.argmax(table))
-    seconds = float(known_seconds(state, index, 0, size)[size])
-    work = seconds * float(table[size]) if table[size] > 0 else 0.0
+def _candidate(state: State, index: int, speeds: SpeedTable, admitted: bool) -> _Candidate:
+    size, fastest = (int(speeds.sizes[-1]), float(speeds.speeds[-1])) if len(speeds.sizes) else (0, 0.0)
+    shared = shared_outlook(state.outlooks[index])
+    progress = shared.progress_left() if shared and fastest else math.nan
+    seconds = float(known_seconds(state, index, 0, size)[size]) if math.isnan(progress) else progress / fastest
+    work = seconds * fastest if fastest > 0 else 0.0
     margin = float(state.restart_s[index]) * (1 if state.devices[index] else 2)
-    return _Candidate(index, SpeedTable(table), work, state.jobs[index].deadline_s, margin, int(state.devices[index]), admitted)
+    return _Candidate(index, speeds, work, state.jobs[index].deadline_s, margin, int(state.devices[index]), admitted)
 
 
 def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> Mapping[int, str]:

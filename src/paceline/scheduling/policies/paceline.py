@@ -13,6 +13,7 @@ jobs make room for a larger one that would be scattered.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +27,7 @@ from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, l
 from paceline.scheduling.policies.solvers.knapsack import Sizes, least_total
 from paceline.scheduling.policies.solvers.rigid import all_served
 from paceline.scheduling.policies.solvers.useful_choices import Choices
-from paceline.scheduling.speeds.goodput_tables import goodput_tables
+from paceline.scheduling.speeds.goodput_tables import goodput_on, shared_outlook
 from paceline.scheduling.state import Decision, Outlook, State
 
 SPREAD_POWER = 0.75
@@ -44,6 +45,7 @@ LEVEL = 4.0
 MARGIN_S = 1e-3
 """Time before a level at which the promise of equal decisions ends."""
 _LEVELS_S = UNKNOWN_S * LEVEL ** np.arange(40)
+_LEVEL_LIST: list[float] = _LEVELS_S.tolist()
 WIDE = 0.5
 """Half the 80 % range, relative to the prediction, from which the prediction is not used."""
 
@@ -79,11 +81,17 @@ def paceline(
     )
 
 
-def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: float) -> float:
-    """Return remaining device-seconds on the ``least`` devices of a type; if unknown, about as many as were used already."""
-    known = least * float(outlook.seconds_left(device_type, least)[least])
+def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: float, rate: float = 0.0) -> float:
+    """Return remaining device-seconds on the ``least`` devices of a type; if unknown, about as many as were used already.
+
+    Args:
+        rate: goodput there; 0: ask the outlook.
+    """
+    shared = shared_outlook(outlook) if rate else None
+    seconds = shared.progress_left() / rate if shared else float(outlook.seconds_left(device_type, least)[least])
+    known = least * seconds
     believed = math.isfinite(known) and outlook.relative_spread() < WIDE
-    return max(known, 1.0) if believed else float(_attained_level_s(np.array([attained_s]))[0])
+    return max(known, 1.0) if believed else _LEVEL_LIST[bisect_left(_LEVEL_LIST, attained_s)]
 
 
 def _attained_level_s(attained_s: Array) -> Array:
@@ -129,10 +137,12 @@ def size_values(
         known = devices[fastest] * (fixed.left[runs] / rate[fastest])
         believed = np.isfinite(known) & (fixed.spread[runs] < WIDE) & ~asks
         left_s[runs[believed]] = np.maximum(known[believed], 1.0)
-    for row in np.flatnonzero(asks).tolist():
-        index, size = int(runs[row]), fastest[row]
-        attained_s = float(state.attained_s[index])
-        left_s[index] = work_left_s(state.outlooks[index], int(type_index[size]), int(devices[size]), attained_s)
+    asked = fastest[asks]
+    columns = (
+        part.tolist() for part in (job[asked], type_index[asked], devices[asked], state.attained_s[runs[asks]], rate[asked])
+    )
+    for index, *question in zip(*columns, strict=True):
+        left_s[index] = work_left_s(state.outlooks[index], *question)
     reference = np.ones(jobs)
     reference[runs] = best_speed
     weight = np.array([job.weight * left**-short_first for job, left in zip(state.jobs, left_s.tolist(), strict=True)])
@@ -174,7 +184,7 @@ def _sizes(state: State) -> tuple[Ints, Ints, Ints, Array]:
 
 def _asked_sizes(state: State, ask: Sequence[int]) -> tuple[Ints, Ints, Ints, Array]:
     """Return job, type, devices and goodput of the sizes of these jobs, as their outlooks say."""
-    rows, types, asked, legals = list[int](), list[int](), list[tuple[Outlook, int, int]](), list[Ints]()
+    rows, asked = list[int](), list[tuple[Outlook, int, Ints]]()
     held, held_type = state.devices.tolist(), state.type_index.tolist()
     alone = len(state.fleet.groups) == 1
     groups = [
@@ -194,16 +204,12 @@ def _asked_sizes(state: State, ask: Sequence[int]) -> tuple[Ints, Ints, Ints, Ar
                 legal = _one_size(job.devices) if job.devices <= there else _NONE
             if legal.size:
                 rows.append(index)
-                types.append(kind)
-                legals.append(legal)
-                asked.append((outlook, kind, int(legal[-1])))
+                asked.append((outlook, kind, legal))
     if not asked:
         return _NO_SIZES
-    tables = goodput_tables(asked)
-    counts, lengths = [len(legal) for legal in legals], np.array([len(table) for table in tables])
-    devices = np.concatenate(legals)
-    rate = np.concatenate(tables)[devices + np.repeat(lengths.cumsum() - lengths, counts)]
-    return np.repeat(rows, counts), np.repeat(types, counts), devices, rate
+    counts = [len(legal) for *_, legal in asked]
+    types, devices = np.array([kind for _, kind, _ in asked]), np.concatenate([legal for *_, legal in asked])
+    return np.repeat(rows, counts), np.repeat(types, counts), devices, goodput_on(asked)
 
 
 @lru_cache(1 << 14)

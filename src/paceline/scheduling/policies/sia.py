@@ -16,7 +16,7 @@ from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, least_sum
 from paceline.scheduling.policies.solvers.useful_choices import Choices
-from paceline.scheduling.speeds.goodput_tables import goodput_tables
+from paceline.scheduling.speeds.goodput_tables import goodput_on
 from paceline.scheduling.state import Decision, Outlook, State
 
 POWER = -0.5
@@ -87,7 +87,7 @@ def _asked(state: State) -> _GoodputTables:
     grids = [node_sizes(group) for group in state.fleet.groups]
     legal_sizes = _SizeTable(grids)
     rows, kinds, fixed = list[int](), list[int](), list[bool]()
-    sizes, asked = list[Ints](), list[tuple[Outlook, int, int]]()
+    sizes, asked = list[Ints](), list[tuple[Outlook, int, Ints]]()
     held, held_type, starting = state.devices.tolist(), state.type_index.tolist(), (state.restarting_s > 0).tolist()
     there = [int(count) for count in state.capacity]
     groups = [(group, nodes.device, there[group]) for group, nodes in enumerate(state.fleet.groups)]
@@ -108,18 +108,15 @@ def _asked(state: State) -> _GoodputTables:
                 kinds.append(group)
                 fixed.append(False)
                 sizes.append(legal)
-                asked.append((outlook, group, int(legal[-1])))
+                asked.append((outlook, group, legal))
     if not rows:
         return _GoodputTables(*(np.zeros(0, np.int64),) * 3, np.zeros(0), np.zeros(0, bool))
-    found = iter(goodput_tables(asked))
-    tables = [np.ones(int(legal[-1]) + 1) if starts else next(found) for legal, starts in zip(sizes, fixed, strict=True)]
-    counts, lengths = [len(legal) for legal in sizes], np.array([len(table) for table in tables])
-    devices = np.concatenate(sizes)
-    rate = np.concatenate(tables)[devices + np.repeat(lengths.cumsum() - lengths, counts)]
+    counts, devices = [len(legal) for legal in sizes], np.concatenate(sizes)
+    job_of, type_of, is_fixed = (np.repeat(values, counts) for values in (rows, kinds, fixed))
+    rate = np.ones(len(devices))
+    rate[~is_fixed] = goodput_on(asked)
     runs = rate > 0
-    of_rows = (np.repeat(values, counts)[runs] for values in (rows, kinds, fixed))
-    job_of, type_of, is_fixed = of_rows
-    return _GoodputTables(job_of, devices[runs], type_of, rate[runs], is_fixed)
+    return _GoodputTables(job_of[runs], devices[runs], type_of[runs], rate[runs], is_fixed[runs])
 
 
 class _SizeTable:

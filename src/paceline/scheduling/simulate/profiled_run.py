@@ -6,7 +6,7 @@ The batch is chosen like Pollux's agent does (OSDI 2021, section 4.1): the best 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,7 @@ from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.speeds.expected_speed import SpeedEstimate
 from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepSeconds, batch_split, best_batches
-from paceline.scheduling.speeds.goodput_tables import MissingTable
+from paceline.scheduling.speeds.goodput_tables import MissingTable, SharedGoodput
 from paceline.scheduling.speeds.profiles import ModelProfile
 from paceline.scheduling.state import Outlook
 
@@ -134,7 +134,7 @@ class ProfiledRun:
             self._local, self._passes = batch_split(limits, batch, devices)
         else:
             nodes = np.array([len(self._shape)])
-            _, local, passes = best_batches(times, limits, self._last_noise, nodes, np.array([devices]))
+            _, local, passes = best_batches(times, limits, self.noise, nodes, np.array([devices]))
             self._local = min(int(local[0]), limits.most // (devices * (int(passes[0]) + 1)))
             self._passes = int(passes[0])
         self.batch = devices * self._local * (self._passes + 1)
@@ -168,8 +168,30 @@ class ProfiledRun:
             self.beliefs.see(self._device, key, self._step())
 
     @property
-    def _last_noise(self) -> Noise:
-        return self._noise or self.profile.epochs.noise(float(self.profile.epochs.batches[0]), 0)
+    def noise(self) -> Noise:
+        """Last observed noise, or that of the first epoch; see ``SharedOutlook``."""
+        return self._noise or self._first_noise
+
+    @cached_property
+    def _first_noise(self) -> Noise:
+        return self.profile.epochs.noise(float(self.profile.epochs.batches[0]), 0)
+
+    @cached_property
+    def kind(self) -> tuple[int, ...] | None:
+        """Profile, source of the steps, and limits; see ``SharedOutlook``."""
+        source = self.beliefs.source
+        if source is None:
+            return None
+        limits = (self._believed_limits(group.device) for group in self._groups)
+        return id(self.profile), id(source), id(self.fleet), *(value for limit in limits for value in astuple(limit))
+
+    def shared_goodput(self, device_type: int) -> SharedGoodput | None:
+        """Return the steps and limits on a type; see ``SharedOutlook``."""
+        group, times = self._believed(device_type)
+        if times is None:
+            return None
+        limits, factor = self._believed_limits(group.device), self._relative_speed(device_type, group)
+        return SharedGoodput(times, limits, group.devices_per_node, factor)
 
     def goodput(self, device_type: int, most: int) -> Array:
         """Return the progress a second by number of devices; see ``Outlook``."""
@@ -190,7 +212,7 @@ class ProfiledRun:
         def keep(shared: Array) -> None:
             self._tables[device_type] = times, self._noise, self._scaled(device_type, group, shared)
 
-        return MissingTable(times, limits, group.devices_per_node, most, self._last_noise, keep)
+        return MissingTable(times, limits, group.devices_per_node, most, self.noise, keep)
 
     def _known(self, device_type: int, most: int, times: StepSeconds | None) -> Array | None:
         """Return the last table if it still holds and is long enough."""
@@ -212,28 +234,38 @@ class ProfiledRun:
             return np.zeros(most + 1)
         if times is None:  # nothing was seen: twice the devices are twice as fast
             counts = np.arange(most + 1)
-            return np.where(counts < self._least_devices, 0.0, counts.astype(float))
+            return np.where(counts < self.least_devices, 0.0, counts.astype(float))
         limits = self._believed_limits(group.device)
-        return self._scaled(device_type, group, times.packed_goodput(limits, group.devices_per_node, most, self._last_noise))
+        return self._scaled(device_type, group, times.packed_goodput(limits, group.devices_per_node, most, self.noise))
 
     def _scaled(self, device_type: int, group: NodeGroup, goodput: Array) -> Array:
         """Return the table for a type from the goodput on 1 and more devices of a group."""
-        own = self.fleet.groups[device_type]
         table = np.zeros(len(goodput) + 1)
         table[1:] = goodput
-        if group is not own:
-            table *= self.profile.speed(own.device).alone / self.profile.speed(group.device).alone
-        table[: self._least_devices] = 0.0
+        if (factor := self._relative_speed(device_type, group)) != 1:
+            table *= factor
+        table[: self.least_devices] = 0.0
         return table
+
+    def _relative_speed(self, device_type: int, group: NodeGroup) -> float:
+        """Return the speed of one device of a type relative to one of a group."""
+        own = self.fleet.groups[device_type]
+        return 1.0 if group is own else self.profile.speed(own.device).alone / self.profile.speed(group.device).alone
 
     def max_devices(self) -> int:
         """Return the largest number of devices with a known speed; see ``Outlook``."""
         if "devices" not in self.job.adapts:
             return self.job.devices
+        if self.beliefs.scales:
+            return self._most_devices
+        return max(1, min(max(GROWTH * self._most_seen, self.least_devices), self._most_devices))
+
+    @cached_property
+    def _most_devices(self) -> int:
+        """Largest number of devices by batch, owner and fleet."""
         limits = [self._limits(group.device) for group in self._groups]
         bound = max((limit.fixed or limit.most) // limit.local_least for limit in limits)
-        tried = self.fleet.devices if self.beliefs.scales else max(GROWTH * self._most_seen, self._least_devices)
-        return max(1, min(tried, bound, self.job.max_devices or self.fleet.devices))
+        return max(1, min(self.fleet.devices, bound, self.job.max_devices or self.fleet.devices))
 
     def curve(self) -> Array:
         """Metric after each epoch so far, at the batch of the last one."""
@@ -247,16 +279,17 @@ class ProfiledRun:
         return [group for group in self.fleet.groups if group.device in self.profile.speeds]
 
     @property
-    def _least_devices(self) -> int:
+    def least_devices(self) -> int:
+        """Least number of devices on which the job runs; see ``SharedOutlook``."""
         return self.job.min_devices if "devices" in self.job.adapts else self.job.devices
 
     def seconds_left(self, device_type: int, most: int) -> Array:
         """Return the seconds to the end by number of devices; see ``Outlook``."""
         with np.errstate(divide="ignore"):
-            return self._remaining_progress() / self.goodput(device_type, most)
+            return self.progress_left() / self.goodput(device_type, most)
 
-    def _remaining_progress(self) -> float:
-        """Return the remaining progress as far as it is known; NaN if unknown."""
+    def progress_left(self) -> float:
+        """Return the remaining progress as far as it is known; NaN if unknown. See ``SharedOutlook``."""
         ends = self.profile.epochs.ends
         done = float(ends[self.epoch]) - self.to_next
         total = float(ends[-1]) if self.work_stated else self.beliefs.total()

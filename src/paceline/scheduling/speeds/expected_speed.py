@@ -24,6 +24,11 @@ class SpeedEstimate(Protocol):
         """True if the estimate covers numbers of devices that the job never ran on."""
         ...
 
+    @property
+    def source(self) -> object | None:
+        """Object that alone determines the steps, shared by jobs; None: they are those of this job."""
+        ...
+
     def times(self, device: str) -> StepSeconds | None:
         """Return the steps on a device type, the same object until they change; None if unknown."""
         ...
@@ -53,6 +58,11 @@ class MeasuredEstimate:
     def __init__(self, profile: ModelProfile) -> None:
         self._profile = profile
 
+    @property
+    def source(self) -> object | None:
+        """The profile; see ``SpeedEstimate``."""
+        return self._profile
+
     def times(self, device: str) -> StepSeconds | None:
         """Return the steps on a device type; see ``SpeedEstimate``."""
         return self._profile.speeds.get(device)
@@ -76,6 +86,7 @@ class OnlineEstimate:
     """Estimate by the steps that the job observed since it began (Pollux, OSDI 2021, section 4.1)."""
 
     scales = False
+    source: object | None = None
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
@@ -119,10 +130,13 @@ class EstimatePool:
         self._stale: set[tuple[str, str]] = set()
         self._spreads: dict[tuple[str, str], tuple[StepSeconds, float]] = {}
         self._ended: dict[str, list[float]] = defaultdict(list)
+        self._estimates: dict[str, PredictedEstimate] = {}
 
     def of(self, model: str) -> PredictedEstimate:
-        """Return the estimate for a job of that model."""
-        return PredictedEstimate(self, model)
+        """Return the estimate for jobs of that model, always the same object."""
+        if model not in self._estimates:
+            self._estimates[model] = PredictedEstimate(self, model)
+        return self._estimates[model]
 
     def spread(self, model: str, device: str) -> float:
         """Return the relative range of a step; see ``SpeedEstimate``.
@@ -175,9 +189,14 @@ class EstimatePool:
 
 
 class PredictedEstimate:
-    """Estimate of one job in a pool."""
+    """Estimate of a model in a pool, for all its jobs."""
 
     scales = True
+
+    @property
+    def source(self) -> object | None:
+        """The estimate itself; see ``SpeedEstimate``."""
+        return self
 
     def __init__(self, pool: EstimatePool, model: str) -> None:
         self._pool, self._model = pool, model

@@ -162,6 +162,33 @@ ENVELOPE_FROM = 8
 """Number of questions from which the envelope costs less than it saves."""
 
 
+class SizedGoodput:
+    """Best goodput on some numbers of devices, for many jobs of different noise at once; as ``PackedGoodput``.
+
+    Args:
+        devices: numbers of devices, ascending. ``batches``: batches to try on each.
+    """
+
+    def __init__(self, devices: Ints, batches: Batches) -> None:
+        self.devices = devices
+        self._changes, self._scale, self._seconds = _envelope(batches)
+
+    def rates(self, devices: Ints, signal: Array, variance: Array) -> Array:
+        """Return the goodput of each job; shape (jobs, sizes).
+
+        Args:
+            devices: some of the numbers of devices, ascending. ``signal``, ``variance``: those of ``Noise``, above 0 and at
+                least 0; shape (jobs,).
+        """
+        columns = self.devices.searchsorted(devices)
+        signal, variance = signal[:, None], variance[:, None]
+        ratio, best = variance / signal, np.zeros((len(signal), len(columns)), np.int16)
+        for change in self._changes[:, columns]:
+            best += change <= ratio
+        scale, seconds = self._scale[best, columns], self._seconds[best, columns]
+        return np.asarray((variance + signal) / (variance / scale + signal) / seconds)
+
+
 def _envelope(batches: Batches) -> tuple[Array, Array, Array]:
     """Return where the best batch changes, by noise scale, and scale and seconds of the best batches in turn.
 
@@ -211,6 +238,23 @@ class StepSeconds(ABC):
             batches = Batches.of(self, limits, -(-devices // per_node), devices)
             known = self._goodputs[limits, per_node] = PackedGoodput(batches)
         return known
+
+    def goodput_on(self, limits: BatchLimits, per_node: int, devices: Ints, signal: Array, variance: Array) -> Array:
+        """Return the best goodput of many jobs on some numbers of devices, packed on nodes; shape (jobs, sizes).
+
+        Args:
+            per_node, devices, signal, variance: as for ``SizedGoodput``.
+        """
+        known = self._sized.get((limits, per_node))
+        if known is None or not np.isin(devices, known.devices).all():
+            sizes = devices if known is None else np.union1d(devices, known.devices)
+            known = self._sized[limits, per_node] = SizedGoodput(sizes, Batches.of(self, limits, -(-sizes // per_node), sizes))
+        return known.rates(devices, signal, variance)
+
+    @cached_property
+    def _sized(self) -> dict[tuple[BatchLimits, int], SizedGoodput]:
+        """Goodput of many jobs by limits and devices of a node."""
+        return {}
 
     @cached_property
     def _goodputs(self) -> dict[tuple[BatchLimits, int], PackedGoodput]:

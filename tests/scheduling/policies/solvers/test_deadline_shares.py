@@ -65,3 +65,13 @@ def test_a_steady_share_keeps_what_is_held() -> None:
     assert steady_share(FreeDevices([0.0], [8]), CONCAVE, 100.0, 100.0, 10.0, held=4).at(0) == 4
     assert steady_share(FreeDevices([0.0], [8]), CONCAVE, 160.0, 100.0, 10.0, held=1).at(0) == 4  # 2 do 153 in 90 s
     assert not steady_share(FreeDevices([0.0], [2]), CONCAVE, 500.0, 100.0, 10.0, held=2).in_time
+
+
+def test_tables_of_many_jobs_are_those_of_each() -> None:
+    rng = np.random.default_rng(3)
+    tables = [np.append(0.0, rng.integers(0, 5, count).astype(float)) for count in (1, 4, 9, 9, 1, 9)] + [np.zeros(5)]
+    for table, found in zip(tables, SpeedTable.of_all(tables), strict=True):
+        alone = SpeedTable(table)
+        for name in ("table", "sizes", "speeds", "fits"):
+            assert getattr(found, name).tolist() == getattr(alone, name).tolist(), name
+    assert SpeedTable.of_all([]) == []

@@ -76,19 +76,35 @@ class SharePlan:
 
 
 class SpeedTable:
-    """Progress a second by number of devices, without sizes that are no faster than a smaller one."""
+    """Progress a second by number of devices, without sizes that are no faster than a smaller one.
 
-    def __init__(self, table: Array) -> None:
+    Attributes:
+        sizes: these sizes. ``speeds``: progress a second on each.
+        fits: largest of the sizes within each number of devices.
+    """
+
+    def __init__(self, table: Array, sizes: Ints | None = None, fits: Ints | None = None) -> None:
         self.table = table
-        self.sizes = grown(table)
+        self.sizes = grown(table) if sizes is None else sizes
         self.speeds = table[self.sizes]
+        if fits is None:
+            fits = np.zeros(len(table), np.int64)
+            fits[self.sizes] = self.sizes
+            fits = np.maximum.accumulate(fits)
+        self.fits = fits
 
-    @cached_property
-    def fits(self) -> Ints:
-        """Largest of the sizes within each number of devices."""
-        fits = np.zeros(len(self.table), np.int64)
-        fits[self.sizes] = self.sizes
-        return np.asarray(np.maximum.accumulate(fits))
+    @classmethod
+    def of_all(cls, tables: Sequence[Array]) -> list[SpeedTable]:
+        """Return the tables of many jobs. Tables of equal length are computed together."""
+        lengths, found = np.array([len(table) for table in tables]), dict[int, SpeedTable]()
+        for length in np.unique(lengths).tolist():
+            places = np.flatnonzero(lengths == length).tolist()
+            block = np.array([tables[place] for place in places])
+            faster = block > np.concatenate([np.zeros((len(block), 1)), np.maximum.accumulate(block, axis=1)[:, :-1]], axis=1)
+            fits = np.maximum.accumulate(np.where(faster, np.arange(length), 0), axis=1)
+            sizes = np.split(faster.nonzero()[1], faster.sum(axis=1).cumsum()[:-1])
+            found |= {place: cls(*of_job) for place, *of_job in zip(places, block, sizes, fits, strict=True)}
+        return [found[place] for place in range(len(tables))]
 
     @cached_property
     def _rates(self) -> Array:

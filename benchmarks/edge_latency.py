@@ -5,6 +5,8 @@
     python benchmarks/edge_latency.py --short --out FILE
     python benchmarks/edge_latency.py --new --out RESULTS/edge_latency.csv
     python benchmarks/edge_latency.py --summary --out RESULTS/edge_latency.csv
+    python benchmarks/edge_latency.py --int8 --out RESULTS/edge_latency_int8.csv
+    python benchmarks/edge_latency.py --int8 --summary --out RESULTS/edge_latency_int8.csv
 
 RESULTS is benchmarks/results; the published rows are those of validation/edge/latencies.csv. Each layer is timed on one core
 here; how near it comes to this machine's own roofline, it is taken to come to the device's. The published runs are of other
@@ -17,6 +19,9 @@ the rows that the file lacks, nothing has been fitted to them.
 --summary measures nothing. It writes the ratios of published to predicted latencies to src/paceline/hardware/edge_errors.toml,
 from which the ranges of answers come, and prints the errors by processor and how often ranges hold rows that they leave out:
 all rows of a processor, or of a source.
+
+--int8 does the same for latencies_int8.csv, with processors and microcontrollers of ``edge_int8.py``. Its rows change no range
+of the package, and its summary writes nothing. ``here_ms`` stays of fp32.
 """
 
 from __future__ import annotations
@@ -24,16 +29,17 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from edge_int8 import TINY, int8_device
 from rows import append, read
 
 from paceline import models
-from paceline.hardware.edge import edge_device
+from paceline.hardware.edge import EdgeDevice, edge_device
 from paceline.slimming.latency.edge_errors import EdgeError, edge_errors, range_from
 from paceline.slimming.latency.edge_times import Machine, on_device, this_machine
 from paceline.slimming.latency.onnx_nodes import OnnxNode, call_seconds, seconds
@@ -44,6 +50,7 @@ from paceline.workload.tracing.timm_networks import _timm
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "validation" / "edge" / "latencies.csv"
+PUBLISHED_INT8 = PUBLISHED.with_name("latencies_int8.csv")
 ERRORS = ROOT / "src" / "paceline" / "hardware" / "edge_errors.toml"
 TIMM = {
     "mobilenet-v1": "mobilenetv1_100",
@@ -77,13 +84,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", help="networks")
     parser.add_argument("--new", action="store_true", help="only rows that the file lacks")
     parser.add_argument("--summary", action="store_true", help="write the errors, print them by processor")
+    parser.add_argument("--int8", action="store_true", help="latencies in int8")
     options = parser.parse_args(arguments)
     if options.summary:
-        write_errors(read(options.out))
-        print(summary(edge_errors()))
+        if not options.int8:
+            write_errors(read(options.out))
+        print(summary(errors_of(read(options.out)) if options.int8 else edge_errors()))
         return
     torch.set_num_threads(1)
-    with PUBLISHED.open(newline="") as file:
+    device_of = int8_device if options.int8 else edge_device
+    with (PUBLISHED_INT8 if options.int8 else PUBLISHED).open(newline="") as file:
         published = list(csv.DictReader(file))
     if options.new:
         there = {(row["device"], str(row["threads"]), row["network"], row["source"] or "ncnn") for row in read(options.out)}
@@ -94,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
         nodes, rest = measured(name)
         for row in published:
             if row["network"] == name:
-                made = predicted(row, nodes, rest, this_machine())
+                made = predicted(row, nodes, rest, this_machine(), device_of)
                 append(options.out, COLUMNS, made)
                 errors.append(abs(float(made["error"])))
                 low, high = range_from(edge_errors(), row["device"], int(row["threads"]))
@@ -103,7 +113,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    """A network and one image."""
+    """A network and one input."""
+    if name in TINY:
+        make, shape = TINY[name]
+        return make().eval(), (torch.randn(1, *shape),)
     if name in TIMM:
         made = _timm().create_model(TIMM[name], pretrained=False).eval()
         return made, (torch.randn(1, *made.default_cfg["input_size"]),)
@@ -126,10 +139,16 @@ def measured(name: str) -> tuple[list[tuple[str, OnnxNode, float]], float]:
     return nodes, call_seconds() + sum(steps[shape_key(step)] for step in found.steps)
 
 
-def predicted(row: dict[str, str], nodes: Iterable[tuple[str, OnnxNode, float]], rest: float, here: Machine) -> dict[str, Any]:
+def predicted(
+    row: dict[str, str],
+    nodes: Iterable[tuple[str, OnnxNode, float]],
+    rest: float,
+    here: Machine,
+    device_of: Callable[[str], EdgeDevice] = edge_device,
+) -> dict[str, Any]:
     """One published latency and its prediction."""
     nodes = list(nodes)
-    found = on_device(nodes, rest, edge_device(row["device"]), int(row["threads"]), here)
+    found = on_device(nodes, rest, device_of(row["device"]), int(row["threads"]), here)
     published = float(row["mean_ms"]) / 1e3
     return {
         "device": row["device"],
@@ -137,13 +156,27 @@ def predicted(row: dict[str, str], nodes: Iterable[tuple[str, OnnxNode, float]],
         "network": row["network"],
         "source": row["runtime"],
         "published_ms": row["mean_ms"],
-        "predicted_ms": f"{found.seconds * 1e3:.1f}",
+        "predicted_ms": f"{found.seconds * 1e3:.{1 if found.seconds > 0.01 else 3}f}",
         "error": f"{found.seconds / published - 1:.3f}",
         "here_ms": f"{(sum(took for _, _, took in nodes) + rest) * 1e3:.2f}",
         "here_gflop_per_s": f"{here.peak / 1e9:.0f}",
         "here_gb_per_s": f"{here.bandwidth / 1e9:.1f}",
         "load": f"{os.getloadavg()[0]:.1f}",
     }
+
+
+def errors_of(rows: Iterable[Mapping[str, Any]]) -> list[EdgeError]:
+    """Return the errors of rows of results."""
+    return [
+        EdgeError(
+            row["device"],
+            int(row["threads"]),
+            row["network"],
+            row.get("source") or "ncnn",
+            round(float(row["published_ms"]) / float(row["predicted_ms"]), 3),
+        )
+        for row in rows
+    ]
 
 
 def write_errors(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -154,10 +187,9 @@ def write_errors(rows: Iterable[Mapping[str, Any]]) -> None:
         "",
         "errors = [",
     ]
-    for row in rows:
-        ratio = float(row["published_ms"]) / float(row["predicted_ms"])
-        name = f'device = "{row["device"]}", threads = {row["threads"]}, network = "{row["network"]}"'
-        lines.append(f'  {{{name}, source = "{row.get("source") or "ncnn"}", ratio = {ratio:.3f}}},')
+    for each in errors_of(rows):
+        name = f'device = "{each.device}", threads = {each.threads}, network = "{each.network}"'
+        lines.append(f'  {{{name}, source = "{each.source}", ratio = {each.ratio:.3f}}},')
     ERRORS.write_text("\n".join([*lines, "]", ""]))
     edge_errors.cache_clear()
 

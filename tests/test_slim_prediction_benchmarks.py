@@ -17,9 +17,11 @@ pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'pacel
 import edge_latency  # noqa: E402
 import slim_prediction  # noqa: E402
 import slim_promises  # noqa: E402
+from edge_int8 import TINY  # noqa: E402
 from promise_tables import misses, replaced, section  # noqa: E402
 from rows import read  # noqa: E402
 
+from paceline.slimming.latency.edge_times import Machine  # noqa: E402
 from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode  # noqa: E402
 from paceline.slimming.structures.tracing import structures_of  # noqa: E402
 from slimming_networks import Residual, images  # noqa: E402
@@ -63,6 +65,33 @@ def test_published_latencies_stand_beside_predictions(tmp_path: Path, monkeypatc
     out.write_text("".join(lines[:-1]))
     edge_latency.main(["--new", "--only", "alexnet", "--out", str(out)])
     assert [row["device"] for row in read(out)] == [row["device"] for row in rows]
+
+
+def test_published_latencies_in_int8_have_peaks_in_int8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = OnnxNode("conv", (1, 64, 28, 28), 64, ConvolutionWindow((3, 3), (1, 1), (1, 1), (1, 1)))
+    monkeypatch.setattr(edge_latency, "measured", lambda name: ([("first", node, 1e-3)], 1e-4))
+    monkeypatch.setattr(edge_latency, "this_machine", lambda: Machine(100e9, 20e9))
+    out = tmp_path / "e.csv"
+    edge_latency.main(["--int8", "--out", str(out)])
+    every = {(row["device"], row["source"], row["network"], row["threads"]): row["predicted_ms"] for row in read(out)}
+    slow, fast = (every[device, "Paddle-Lite", "resnet-50", 1] for device in ("Snapdragon 835", "Snapdragon 855"))
+    assert slow / fast == pytest.approx(45.4 * 4 / (19.6 * 2), rel=0.01)  # by products, in the longer one of two ways
+    assert len(every) == 116 and {name for _, _, name, _ in every} > set(TINY)
+    edge_latency.main(["--int8", "--summary", "--out", str(out)])
+    assert "| nRF5340 DK | 4 | microTVM |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "products"), [("ic", 12.5e6), ("kws", 2.66e6), ("vww", 7.49e6), ("ad", 0.264e6)])
+def test_networks_of_mlperf_tiny_have_the_products_of_the_reference_models(name: str, products: float) -> None:
+    make, shape = TINY[f"tiny-{name}"]
+    model, found = make().eval(), []
+    for layer in model.modules():
+        if hasattr(layer, "weight") and layer.weight.dim() > 1:
+            layer.register_forward_hook(lambda layer, given, out: found.append(out.numel() * layer.weight[0].numel()))
+    model(torch.zeros(1, *shape))
+    assert sum(found) == pytest.approx(products, rel=0.01)
 
 
 def test_a_network_is_measured_by_layer_and_step() -> None:

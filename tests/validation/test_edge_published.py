@@ -16,7 +16,7 @@ FILES = {
         *("method", "layer", "device", "zero_columns_percent", "zero_filters_percent", "zero_weights_percent"),
         *("speedup", "top1_error_percent"),
     ),
-    "latencies.csv": ("device", "threads", "network", "mean_ms", "runtime"),
+    **dict.fromkeys(("latencies.csv", "latencies_int8.csv"), ("device", "threads", "network", "mean_ms", "runtime")),
 }
 NUMBERS = ("speedup", "mean_ms", "threads")
 

@@ -64,3 +64,34 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
             JobFile.read(tmp_path / name)
     with pytest.raises(UserError, match="f is empty"):
         JobFile.of(" \n", "f")
+
+
+def _fixed(rows: list[list[str]], width: int, sign: str = "<") -> str:
+    blank = "" if sign == "<" else " "
+    return "\n".join(blank.join(f"{cell[:width]:{sign}{width}}" for cell in row) for row in rows)
+
+
+@pytest.mark.parametrize("sign", ["<", ">"])
+def test_columns_of_squeue_are_told_by_their_place(sign: str) -> None:
+    """``squeue -O`` cuts values off at 20 letters and prints no blank after them (squeue(1), -O); ``%.14b`` cuts them too."""
+    rows = [
+        ["JOBID", "NAME", "TRES_ALLOC", "TRES_PER_NODE", "REASON"],
+        ["1", "a run of 20 letters.", "cpu=32,mem=256G,node=1,gres/gpu=8", "gres/gpu:a100_80gb:4", "None"],
+        ["2", "", "N/A", "gres/gpu:a100_80gb_pcie:4", "Priority"],
+    ]
+    table = JobFile.of(_fixed(rows, 20, sign), "q").table
+    assert table is not None
+    found, skipped = table.rows()
+    assert [[row.text(column) for column in rows[0]] for row in found] == [
+        ["1", "a run of 20 letters.", "cpu=32,mem=256G,node+", "gres/gpu:a100_80gb:4", "None"],
+        ["2", "", "N/A", "gres/gpu:a100_80gb_p+", "Priority"],
+    ]
+    assert skipped == []
+
+
+def test_one_cluster_of_several_is_read() -> None:
+    """``squeue -M`` names each cluster before its table."""
+    table = JobFile.of("CLUSTER: a\nJOBID|ST\n1|R\n", "q").table
+    assert table is not None and table.header == ("JOBID", "ST") and len(table.rows()[0]) == 1
+    with pytest.raises(UserError, match=r"q lists 2 clusters \(a, b\)"):
+        JobFile.of("CLUSTER: a\nJOBID|ST\n1|R\nCLUSTER: b\nJOBID|ST\n", "q")

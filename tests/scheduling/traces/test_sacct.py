@@ -64,14 +64,14 @@ def test_nodes_count_as_devices_where_nothing_else_is_there(tmp_path: Path) -> N
         (
             "JobID|Submit|Start|End|State|AllocTRES",
             "7|soon|Unknown|Unknown|RUNNING|",
-            "they had a wrong time; jobs.txt, row 1 (line 2): submit: 'soon'",
+            "1 had a wrong time; jobs.txt, row 1 (line 2): submit: 'soon'",
         ),
         (
             "JobID|Submit|Start|End|State|AllocTRES",
             "7|2026-11-20T10:00:00|2026-11-20T10:00:00|2026-11-20T07:00:00|COMPLETED|gres/gpu=1",
-            "1 they ended before their start",
+            "1 ended before its start",
         ),
-        ("JobID|Submit|Start|End|State|AllocTRES", "7|Unknown|Unknown|Unknown|CANCELLED|", "1 they never started"),
+        ("JobID|Submit|Start|End|State|AllocTRES", "7|Unknown|Unknown|Unknown|CANCELLED|", "1 never started"),
         ("JobID|Submit|Start|End|State", "7|Unknown|Unknown|Unknown|PENDING", "lacks the column AllocTRES or AllocNodes"),
     ],
 )

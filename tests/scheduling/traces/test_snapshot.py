@@ -112,3 +112,24 @@ def test_the_projected_end_of_a_running_job_is_not_what_it_has_run(tmp_path: Pat
     path.write_text(json.dumps({"jobs": [{**job, "tres_req_str": "gres/gpu=4"}], "last_update": 4600}))
     queue = read_queue(path)
     assert (queue.moment_s, queue.jobs[0].run_s, queue.jobs[0].limit_s) == (4600, 3600, 7200)
+
+
+def test_what_slurm_says_without_plain_columns() -> None:
+    """Time left and limit give the run time; a cut-off type is no device; a later flag says that a job completes."""
+    rows = ["1|R|2:00:00|4:00:00|gres/gpu:8", "2|PD|INVALID|1:00:00|gres/gpu:8", "3|R|1:00|2:00|gres/gpu:a10+"]
+    log = parse_queue("\n".join(["JOBID|ST|TIME_LEFT|TIME_LIMIT|TRES_PER_NODE", *rows]), "q", 1e9)
+    assert [(job.name, job.devices) for job in log.jobs] == [("1", 8), ("2", 8)] and log.jobs[0].run_s == 7200.0
+    assert [row.detail for row in log.skipped] == ["it runs, and its devices count as free"]
+    job = {
+        "job_id": 1,
+        "job_state": ["RUNNING", "COMPLETING"],
+        "submit_time": 1,
+        "start_time": 2,
+        "tres_per_node": "gres/gpu:1",
+    }
+    assert parse_queue(json.dumps({"jobs": [job]}), "q", 1e9).jobs[0].status == "COMPLETING"
+    assert parse_queue(json.dumps({"jobs": [], "last_update": {"set": True, "number": 7}}), "q", 1e9).in_state("running") == ()
+    requeued = (
+        "JobID|Submit|Start|End|State|AllocTRES|Timelimit\n1|1|2|9|REQUEUED|gres/gpu=8|Partition_+\n2|1|0|0|REQUEUED|x|1\n"
+    )
+    assert [(job.state, job.run_s) for job in parse_queue(requeued, "q", 1e9).jobs[:1]] == [("ended", 7.0)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
 import re
 import zlib
@@ -15,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from paceline.csv_rows import Row
-from paceline.errors import UserError, shown
+from paceline.errors import UserError, shorten, shown
 from paceline.scheduling.traces.record import SkippedRow
 
 _YAML_KEY = re.compile(r"^(?:- )?(?:apiVersion|kind|items|metadata):", re.MULTILINE)
 _SPACED = re.compile(r"\S+")
 _DASHES = re.compile(r"^-+(?: +-+)*\s*$")
 _TRES = re.compile(r"^(?:billing|cpu|energy|fs/\w+|gres/[\w:.-]+|license/\w+|mem|node|pages|vmem)=")
+_FULL = re.compile(r"^(?:gres[/:]|gpu[:=]|cpu=|billing=|mem=|node=)")
+_COUNTED = re.compile(r"(?:^|[/,])gpu(?::[\w.-]*[A-Za-z][\w.-]*)?:\d+(?:\(.*\))?$")
+"""Beginning of a list of devices, and one whose last entry is complete: ``gres/gpu:a100:4``."""
+_CLUSTER = re.compile(r"^CLUSTER: (\S+)$")
 _MOST_QUOTED = 100
 """Most lines of one quoted cell. A quotation that is open for longer was never closed."""
 WRONG_COUNT = "had another number of values than the header"
@@ -34,7 +39,8 @@ class TextTable:
     Attributes:
         header: columns. ``delimiter``: what separates them; a blank for columns of fixed width.
         lines: (number in the file, line) below the header.
-        widths: first and last position of each column of fixed width.
+        widths: first and last position of each column of fixed width. ``cuts``: True if columns may touch, as
+            those of ``squeue -O``. ``dashed``: True if dashes state the widths, as sacct does, which marks what it cuts off.
         where: values by column. Other rows are not returned.
     """
 
@@ -43,6 +49,8 @@ class TextTable:
     lines: tuple[tuple[int, str], ...]
     file: str
     widths: tuple[tuple[int, int], ...] = ()
+    cuts: bool = False
+    dashed: bool = False
     where: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self, header: Sequence[str] = ()) -> tuple[list[Row], list[SkippedRow]]:
@@ -100,13 +108,22 @@ class TextTable:
                 yield number, [text]
 
     def _cells(self, line: str) -> list[str]:
-        """Split a line of columns of fixed width. The last column may hold blanks."""
-        if self.widths:
-            last = self.widths[-1]
-            ends = [*self.widths[:-1], (last[0], max(last[1], len(line)))]
-            if all(end >= len(line) or line[end] == " " for _, end in ends[:-1]):
-                return [line[start:end].strip() for start, end in ends]
-        return line.split(None, len(self.header) - 1)
+        """Split a line of columns of fixed width. The last column may hold blanks.
+
+        A list of devices that fills its column and may go on ends with a plus, as sacct marks it.
+        """
+        if not self.widths:
+            return line.split(None, len(self.header) - 1)
+        last = self.widths[-1]
+        ends = [*self.widths[:-1], (last[0], max(last[1], len(line)))]
+        if not self.cuts and not all(end >= len(line) or line[end] == " " for _, end in ends[:-1]):
+            return line.split(None, len(self.header) - 1)
+        cells = [line[start:end].strip() for start, end in ends]
+        full = [at for at, (start, end) in enumerate(self.widths) if len(cells[at]) >= end - start - (not self.cuts)]
+        for at in full if self.cuts or not self.dashed else ():
+            if _FULL.match(cells[at]) and not _COUNTED.search(cells[at]):
+                cells[at] += "+"
+        return cells
 
 
 @dataclass(frozen=True)
@@ -152,7 +169,16 @@ class JobFile:
         """Return the source of a text. Raises UserError if it is empty."""
         if not text.strip():
             raise UserError(f"{name} is empty", "give a file of jobs")
-        return cls(text, name, folder, is_whole, tuple(text.splitlines()))
+        lines = tuple(text.splitlines())
+        if clusters := [found[1] for line in lines if (found := _CLUSTER.match(line.strip()))]:  # squeue -M and sinfo -M
+            if len(clusters) > 1:
+                raise UserError(
+                    f"{name} lists {len(clusters)} clusters ({shorten(', '.join(clusters), 60)})",
+                    "print one of them, as with -M " + clusters[0],
+                )
+            lines = tuple(line for line in lines if not _CLUSTER.match(line.strip()))
+            text = "\n".join(lines)
+        return cls(text, name, folder, is_whole, lines)
 
     @cached_property
     def objects(self) -> list[Any] | None:
@@ -199,13 +225,28 @@ class JobFile:
                 spans = [found.span() for found in re.finditer(r"-+", filled[index + 1][1])]
                 words = line.split()
                 header = tuple(words if len(words) == len(spans) else (line[start:end].strip() for start, end in spans))
-                return TextTable(header, " ", tuple(filled[index + 2 :]), self.name, tuple(spans))
+                return TextTable(header, " ", tuple(filled[index + 2 :]), self.name, tuple(spans), dashed=True)
         start = 1 if len(filled) > 1 and "JOBID" in filled[1][1].split() and "JOBID" not in filled[0][1].split() else 0
         found = list(_SPACED.finditer(filled[start][1]))
-        ends = [word.end() for word in found]
-        widths = tuple(zip([0, *ends[:-1]], ends, strict=True))
         header = tuple(word.group() for word in found)
-        return TextTable(header, " ", tuple(filled[start + 1 :]), self.name, widths)
+        lines = tuple(filled[start + 1 :])
+        if widths := _left_aligned([word.span() for word in found], [line for _, line in lines]):
+            return TextTable(header, " ", lines, self.name, widths, cuts=True)
+        ends = [word.end() for word in found]
+        return TextTable(header, " ", lines, self.name, tuple(zip([0, *ends[:-1]], ends, strict=True)))
+
+
+def _left_aligned(words: Sequence[tuple[int, int]], lines: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Return the columns of fixed width that begin where the words of the header do; empty if some cell begins elsewhere.
+
+    ``squeue -O`` prints them without blanks between full columns. Columns of free width have one blank between all words.
+    """
+    starts = [start for start, _ in words]
+    if starts[0] or not lines or all(start - end == 1 for (_, end), (start, _) in itertools.pairwise(words)):
+        return ()
+    widths = tuple(zip(starts, [*starts[1:], max(map(len, lines))], strict=True))
+    cells = (line[start:end] for line in lines for start, end in widths)
+    return () if any(cell[:1] == " " and cell.strip() for cell in cells) else widths
 
 
 def _json_documents(text: str, name: str) -> list[Any]:

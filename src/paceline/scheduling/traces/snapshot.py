@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from paceline.scheduling.traces.content import JobFile
+from paceline.scheduling.traces.logs.slurm_json import number_of
 from paceline.scheduling.traces.reader import parse_log
 from paceline.scheduling.traces.record import JobLog, LoggedJob, expanded
 
@@ -50,7 +51,11 @@ def _empty(source: JobFile) -> JobLog | None:
     if found == []:
         return JobLog(jobs=(), form="ray", file=source.name)
     held = [key for key in _EMPTY if isinstance(found, Mapping) and found.get(key) == []]
-    return JobLog(jobs=(), form=_EMPTY[held[0]], file=source.name) if held else None
+    if not held:
+        return None
+    printed = number_of(found.get("last_update"))
+    moment_s = float(printed) if printed.isdecimal() else math.nan
+    return JobLog(jobs=(), form=_EMPTY[held[0]], file=source.name, moment_s=moment_s)
 
 
 def _queue(log: JobLog, now_s: float, given: bool) -> JobLog:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from paceline.csv_rows import Row
 from paceline.errors import LARGEST_COUNT, UserError, shorten
 from paceline.scheduling.job import LONGEST_S, Job
-from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, numbered
+from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, numbered, singular
 
 _COMPLETED = frozenset({"", "completed", "complete", "pass", "succeeded", "finished", "jobfinished", "running", "unknown"})
 """States of jobs that ran to their end, and those that say nothing about it."""
@@ -156,7 +156,7 @@ def _job(logged: LoggedJob, first_s: float) -> Job:
 def _nothing(log: JobLog, skipped: Sequence[SkippedRow], command: str) -> UserError:
     """Return the error for a log without a job that ran."""
     running, waiting, ended = (len(log.in_state(state)) for state in ("running", "waiting", "ended"))
-    if (running or waiting) and not ended:
+    if running + waiting > len(log.skipped) and not ended:
         parts = [f"{count:,} {word}" for count, word in ((running, "running"), (waiting, "waiting")) if count]
         jobs = "job" if (waiting or running) == 1 else "jobs"
         return UserError(
@@ -164,7 +164,7 @@ def _nothing(log: JobLog, skipped: Sequence[SkippedRow], command: str) -> UserEr
             f"paceline schedule start {log.file} says when they start",
         )
     counts = Counter(row.reason for row in skipped)
-    reasons = "; ".join(f"{count} they {reason}" for reason, count in counts.items())
+    reasons = "; ".join(f"{count} {singular(reason) if count == 1 else reason}" for reason, count in counts.items())
     wrong = next((f"; {row.place}: {row.detail}" for row in skipped if row.detail), "")
     return UserError(
         f"no job of {log.file} ran on devices ({reasons or 'it has no jobs'}{wrong})",

@@ -69,7 +69,8 @@ def held_devices(text: str) -> tuple[tuple[Held, ...], str]:
     """
     total, typed, remark = 0, [], ""
     cut = text.endswith("+")
-    for entry in _entries(text):
+    entries = _entries(text)
+    for entry in entries[:-1] if cut else entries:
         found = _ENTRY.match(entry)
         if found is None:
             continue

@@ -9,7 +9,9 @@ from functools import lru_cache
 
 NEVER = frozenset({"", "unknown", "none", "n/a", "na", "nan", "null", "(null)", "invalid", "-1"})
 """Words for a time that never happened, in any case."""
-_NO_LIMIT = frozenset({*NEVER, "unlimited", "infinite", "partition_limit", "not_set"})
+_NO_LIMIT = frozenset({*NEVER, "unlimited", "infinite", "partition_limit", "not_set", "invalid"})
+_CUT = frozenset(word[:end] for word in ("unlimited", "partition_limit") for end in range(2, len(word)))
+"""Beginnings of these words, which sacct prints in a narrow column: ``Partition_+``."""
 _NUMBER = re.compile(r"^\d+(?:\.\d*)?(?:e\+?\d+)?$", re.IGNORECASE)
 _DURATION = re.compile(r"^(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?$")
 CLOCK_CHANGE_S = 3600.0
@@ -57,7 +59,7 @@ def parse_duration(text: str) -> float:
         ValueError: another text.
     """
     text = text.strip()
-    if text.casefold() in _NO_LIMIT:
+    if text.casefold() in _NO_LIMIT or text.casefold().removesuffix("+") in _CUT:
         return math.nan
     found = _DURATION.match(text)
     if found is None:

@@ -25,6 +25,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "elapsed": ("elapsed", "time", "timeused", "time_used"),
     "elapsed_s": ("elapsedraw",),
     "planned": ("planned", "reserved"),
+    "left": ("time_left",),
     "limit": ("timelimit", "time_limit"),
     "limit_minutes": ("timelimitraw",),
     "state": ("state", "st", "statecompact"),

@@ -55,9 +55,11 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
     elif state == "running":  # its end is the one that its limit allows
         end = math.nan
         run = times["elapsed"] if math.isnan(times["elapsed_s"]) else times["elapsed_s"]
+        if math.isnan(run):
+            run = max(times["limit"] - times["left"], 0.0)
     held, remark = _held(cells)
     if remark:
-        return SkippedRow(place, name, remark)
+        return SkippedRow(place, name, remark, "it runs, and its devices count as free" if state == "running" else "")
     count = sum(each.count for each in held)
     types = tuple(dict.fromkeys(each.device_type for each in held if each.device_type))
     notes = [CLOCK_CHANGED] * changed + [SEVERAL_TYPES] * (len(types) > 1)
@@ -102,7 +104,7 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
 
 _PARSERS: Mapping[str, Callable[[str], float]] = {
     **dict.fromkeys(("submit", "eligible", "start", "end"), parse_time),
-    **dict.fromkeys(("elapsed", "planned", "limit"), parse_duration),
+    **dict.fromkeys(("elapsed", "planned", "limit", "left"), parse_duration),
     "elapsed_s": lambda text: math.nan if text.strip().casefold() in NEVER else float(text),
     "limit_minutes": parse_minutes,
 }
@@ -142,7 +144,7 @@ def _solved(times: Mapping[str, float], status: str) -> tuple[float, float, floa
 
 def _state(status: str, start: float, end: float) -> JobState:
     if status in WAITING:
-        return "waiting"
+        return "ended" if status != "PENDING" and end > start > 0 else "waiting"  # sacct's earlier run of a requeued job
     if status in RUNNING:
         return "running"
     if status:

@@ -69,6 +69,11 @@ def _word(value: Any) -> str:
     return "" if value is None or isinstance(value, Mapping | list) else str(value)
 
 
+def _state(value: Any) -> str:
+    """Return the state of a job, which is COMPLETING if that is among its flags (job_state_string_complete of slurm)."""
+    return "COMPLETING" if isinstance(value, list) and "COMPLETING" in value else _word(value)
+
+
 def _sacct_cells(job: Value) -> dict[str, str]:
     time, state, tres, array = (_table(job, key) for key in ("time", "state", "tres", "array"))
     het = _table(job, "het")
@@ -124,7 +129,7 @@ def _squeue_cells(job: Value) -> dict[str, str]:
         "start": number_of(job.get("start_time")),
         "end": number_of(job.get("end_time")),
         "limit_minutes": number_of(job.get("time_limit")),
-        "state": _word(job.get("job_state")),
+        "state": _state(job.get("job_state")),
         "reason": _word(job.get("state_reason")),
         "nodes": number_of(job.get("node_count")),
         "cpus": number_of(job.get("cpus")),

@@ -85,7 +85,7 @@ def _start(o: argparse.Namespace) -> Answer:
         futures=o.futures or 0,
         seed=o.seed,
         hindcasts=o.hindcasts,
-        predict=CommandLengths(),
+        predict=CommandLengths(_network(o.cluster)),
         progress=lambda done, every: o.say(f"{done} of {every} futures"),
         say=o.say,
         stdin=sys.stdin.read,
@@ -97,7 +97,7 @@ def queue_asker(o: argparse.Namespace) -> Callable[[], StartAnswer]:
     """Return a function that forecasts a live queue at present, for a server. Raises UserError for one that cannot be read."""
     from paceline.scheduling.starts.verb import schedule_start
 
-    lengths = CommandLengths()
+    lengths = CommandLengths(_network(o.cluster))
     kept: dict[str, Hindcast] = {}
 
     def ask() -> StartAnswer:
@@ -119,10 +119,21 @@ def moment(text: str) -> float:
         raise UserError(f"at {text!r}", "give a time such as 2026-11-01T09:00") from None
 
 
-class CommandLengths:
-    """Length of jobs from their command lines, as ``paceline ask`` predicts it. The same command is predicted once."""
+def _network(cluster: str) -> str:
+    """Return the part of a cluster's words behind its nodes, with its comma; empty without one."""
+    _, comma, network = cluster.partition(",")
+    return comma + network
 
-    def __init__(self) -> None:
+
+class CommandLengths:
+    """Length of jobs from their command lines, as ``paceline ask`` predicts it. The same command is predicted once.
+
+    Args:
+        network: network between the nodes in words, as after the nodes in ``16x8xA100, 100Gb/s``; empty: unknown.
+    """
+
+    def __init__(self, network: str = "") -> None:
+        self._network = network
         self._found: dict[tuple[object, ...], LengthDistribution | None] = {}
 
     def __call__(self, job: LoggedJob) -> LengthDistribution | None:
@@ -137,7 +148,7 @@ class CommandLengths:
         if len(job.device_types) != 1:
             return None
         per_node = f"{job.nodes}x{job.devices // job.nodes}" if job.nodes > 1 else f"{job.devices}"
-        machines = ["--on", f"{per_node} {job.device_types[0]}", "--json"]
+        machines = ["--on", f"{per_node} {job.device_types[0]}{self._network}", "--json"]
         words = job.command.split()
         if len(words) == 3 and words[1] in ("--tokens", "--samples"):
             return _asked(["ask", *words, *machines])

@@ -25,6 +25,9 @@ QUEUE = queue(waits("w", 1, queue="gpu", priority=5.0), on=nodes(8, 4))
         ("8 A100 for llama-3-8b 1B tokens", 8, 0, 0.0, ("llama-3-8b", "--tokens", "1B"), 0.0),
         ("2x8 A100 for 3h, limit 12h, queue gpu", 16, 2, 10800.0, (), 43200.0),
         ("4 for 30min", 4, 0, 1800.0, (), 0.0),
+        ("8 devices for 2:00:00", 8, 0, 7200.0, (), 0.0),
+        ("8xA100 for 90min, time 1-00:00:00, partition gpu", 8, 0, 5400.0, (), 86400.0),
+        ("2 nodes of 8 A100 gpus for 1-12", 16, 2, 129600.0, (), 0.0),
     ],
 )
 def test_words_become_a_job(
@@ -39,6 +42,7 @@ def test_words_become_a_job(
         limit_s,
     )
     assert (new.job.queue, new.job.priority) == ("gpu", 5.0)
+    assert new.job.device_types == (("A100 SXM 80GB",) if "A100" in text else ())
 
 
 WRONG = [

@@ -40,3 +40,10 @@ def test_wrong_questions_are_refused() -> None:
 def test_an_empty_queue_is_an_answer(text: str, cluster: str) -> None:
     answer = paceline.schedule_start("-", cluster=cluster, stdin=lambda: text)
     assert answer.jobs == () and answer.to_json()["waiting"] == 0 and 'state="waiting"} 0' in answer.metrics()
+
+
+def test_a_new_job_whose_work_tells_no_length_says_so() -> None:
+    there = queue(runs("r", 8, 1.0), waits("w", 8))
+    answer = paceline.schedule_start(there, new="8 A100 for llama-3-8b 1B tokens", futures=8, predict=lambda job: None)
+    assert answer.queue.remarks == ("llama-3-8b --tokens 1B on 8 devices is not predicted: state a length, as in 'for 3h'.",)
+    assert answer.jobs[0].source == "a guess: it has no history and no limit"

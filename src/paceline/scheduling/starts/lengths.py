@@ -270,7 +270,7 @@ def nothing_known(limit_s: float) -> LengthDistribution:
     if not limit_s:
         shares = (np.arange(_ATOMS) + 0.5) / _ATOMS
         values = SHORTEST_S * (LONGEST_S / SHORTEST_S) ** shares
-        return LengthDistribution(values, np.full(_ATOMS, 1 / _ATOMS), "nothing")
+        return LengthDistribution(values, np.full(_ATOMS, 1 / _ATOMS), "a guess: it has no history and no limit")
     parts: list[Array] = []
     masses: list[Array] = []
     for probability, least, most in PUBLISHED_RATIOS:

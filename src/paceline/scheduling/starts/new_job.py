@@ -14,14 +14,22 @@ from paceline.scheduling.starts.admission import refusal, submit_refusal, takes_
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue, unusable
 from paceline.scheduling.traces.logs.gres import split_slice
+from paceline.scheduling.traces.logs.log_times import parse_duration
 from paceline.scheduling.traces.record import LoggedJob, singular
 from paceline.units import parse_seconds
 
 EXAMPLE = 'write it as "8 A100 for llama-3-8b 1B tokens" or "2x8 A100 for 3h, limit 12h, queue gpu"'
 NAME = "new job"
-_FORM = re.compile(r"^(?:(?P<nodes>\d+)\s*x\s*)?(?P<devices>\d+)\b\s*(?P<type>.*?)\s+for\s+(?P<work>.+)$", re.IGNORECASE)
+_FORM = re.compile(
+    r"^(?:(?P<nodes>\d+)\s*(?:x|nodes?\s+(?:of|with|x))\s*(?=\d))?(?P<devices>\d+)\s*(?:x\s*(?=\D))?(?P<type>.*?)\s+for\s+(?P<work>.+)$",
+    re.IGNORECASE,
+)
+_ANY_TYPE = re.compile(r"\s*\b(?:gpu|device|accelerator|card)s?$", re.IGNORECASE)
+_CLOCK = re.compile(r"^(?:\d+-)?\d+(?::\d+){1,2}$|^\d+-\d+$")
 _AMOUNT = re.compile(r"^(?P<network>.+?)\s+(?P<amount>[\d.,]+\s*[kMBT]?)\s+(?P<unit>tokens|samples|steps)$", re.IGNORECASE)
 _KEYS = ("limit", "queue", "user", "account", "qos", "priority")
+_OTHER_KEYS = {"time": "limit", "partition": "queue"}
+"""Slurm's words for two of them (sbatch(1), --time and --partition)."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,10 @@ def parse_new(text: str, queue: WaitingQueue) -> NewJob:
         raise UserError(f"new job {shorten(text)!r}", EXAMPLE)
     nodes, devices = int(found["nodes"] or 0), int(found["devices"])
     others = dict(_other(part) for part in behind)
-    kind = found["type"].strip()
+    kind = _ANY_TYPE.sub("", found["type"].strip())
     base, profile, share = split_slice(kind)
     types = (device(base).name if is_device(base) and not profile else base,) if base else ()
-    limit_s = parse_seconds(others["limit"]) if "limit" in others else 0.0
+    limit_s = _seconds(others["limit"]) if "limit" in others else 0.0
     run_s, words = _work(found["work"].strip())
     priority = _priority(others["priority"]) if "priority" in others else _usual_priority(queue)
     account, remarks = _account(others, queue)
@@ -199,14 +207,20 @@ def _priority(text: str) -> float:
 
 def _other(part: str) -> tuple[str, str]:
     key, _, value = part.partition(" ")
-    if key.casefold() not in _KEYS or not value.strip():
+    key = _OTHER_KEYS.get(key.casefold(), key.casefold())
+    if key not in _KEYS or not value.strip():
         raise unknown("part of the new job", key, _KEYS, EXAMPLE)
-    return key.casefold(), value.strip()
+    return key, value.strip()
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of ``90min`` or of Slurm's ``1-12:00:00``. Raises UserError for another text."""
+    return parse_duration(text) if _CLOCK.match(text) else parse_seconds(text)
 
 
 def _work(text: str) -> tuple[float, tuple[str, ...]]:
     try:
-        return parse_seconds(text), ()
+        return _seconds(text), ()
     except UserError:
         amount = _AMOUNT.match(text)
         if amount is None:

@@ -87,6 +87,8 @@ def schedule_start(
         said = f"{job} is an array: the answer is for {asked.name}, the first of its waiting tasks."
         present = replace(present, remarks=(said, *present.remarks))
     predicted = _predicted(present, predict, added)
+    if added and added.words and predict and added.job.name not in predicted:
+        present = replace(present, remarks=(*present.remarks, _unpredicted(added, present)))
     options = ForecastOptions(futures=futures, seed=seed)
     past = past_starts(read, options, hindcasts, say=say, kept=kept)
     stretched = past.stretched if past else None
@@ -106,6 +108,14 @@ def schedule_start(
         seconds=time.perf_counter() - began,
         asked=asked.name if asked else "",
     )
+
+
+def _unpredicted(added: NewJob, queue: WaitingQueue) -> str:
+    """Return the remark that the work of a new job tells no length."""
+    most = max((int(queue.nodes.devices[node]) for node in queue.nodes.pool(added.job)), default=0)
+    wide = added.job.nodes > 1 or added.job.devices > most
+    fix = "; several nodes need their network, as in --cluster '2x8xA100, 100Gb/s'" if wide else ""
+    return f"{' '.join(added.words)} on {added.job.devices} devices is not predicted: state a length, as in 'for 3h'{fix}."
 
 
 def _predicted(queue: WaitingQueue, predict: Predict | None, added: NewJob | None) -> dict[str, LengthDistribution]:

@@ -56,10 +56,10 @@ class _Curve:
 
 
 class _TypePool:
-    """Devices of a type and the jobs on them, with the slopes of growth and reduction."""
+    """Devices of a type and the jobs on them, with the slopes of growth and reduction. ``grid``: ``node_sizes`` of the type."""
 
-    def __init__(self, free: int) -> None:
-        self.free = free
+    def __init__(self, free: int, grid: Ints) -> None:
+        self.free, self.grid = free, grid
         self.curves: dict[int, _Curve] = {}
         self._jobs: list[int] = []
         self._up: list[float] = []
@@ -127,11 +127,12 @@ class _TypePool:
 
 def rubick(state: State) -> Decision:
     """Admit jobs in order of arrival, then move devices from the flattest curve to the steepest."""
-    pools = [_TypePool(int(count)) for count in state.capacity]
+    groups = state.fleet.groups
+    pools = [_TypePool(int(count), node_sizes(group)) for count, group in zip(state.capacity, groups, strict=True)]
     fixed = _settled(state)
     for index in np.flatnonzero(state.devices).tolist():
         group, held = int(state.type_index[index]), int(state.devices[index])
-        curve = None if fixed[index] else _curve(state, index, group, held)
+        curve = None if fixed[index] else _curve(state, index, group, pools[group].grid, held)
         pools[group].add(index, curve or _Curve(np.array([held]), np.ones(1)))
     closed: set[int] = set()
     for index in np.flatnonzero(state.devices == 0).tolist():
@@ -154,8 +155,12 @@ def _settled(state: State) -> Bools:
     return np.asarray(state.age_s - lost < KEEPS * state.age_s) & (state.devices > 0)
 
 
-def _curve(state: State, index: int, group: int, held: int = 0) -> _Curve | None:
-    """Return the curve of a job from its guaranteed size up, including its present size; None if it cannot run on this type."""
+def _curve(state: State, index: int, group: int, grid: Ints, held: int = 0) -> _Curve | None:
+    """Return the curve of a job from its guaranteed size up, including its present size; None if it cannot run on this type.
+
+    Args:
+        grid: ``node_sizes`` of the type.
+    """
     job, outlook = state.jobs[index], state.outlooks[index]
     nodes = state.fleet.groups[group]
     if not job.may_use(nodes.device):
@@ -169,8 +174,8 @@ def _curve(state: State, index: int, group: int, held: int = 0) -> _Curve | None
         return None
     if "devices" not in job.adapts:
         return _Curve(np.array([asked]), np.ones(1))
-    grid = node_sizes(nodes)
-    sizes = np.unique(np.concatenate([grid[(grid >= job.min_devices) & (grid <= most)], [asked], [held] if held else []]))
+    first, last = grid.searchsorted(job.min_devices), grid.searchsorted(most, "right")
+    sizes = np.unique(np.concatenate([grid[first:last], [asked], [held] if held else []]))
     sizes = sizes.astype(np.int64)
     speed = table[sizes] / table[asked]
     rises = speed > np.maximum.accumulate(np.concatenate([[0.0], speed[:-1]]))
@@ -184,7 +189,7 @@ def _admit(state: State, index: int, pools: Sequence[_TypePool], closed: set[int
 
     A job that no type has room for now waits for all of them.
     """
-    curves = {group: _curve(state, index, group) for group in range(len(pools)) if group not in closed}
+    curves = {group: _curve(state, index, group, pools[group].grid) for group in range(len(pools)) if group not in closed}
     legal = {group: curve for group, curve in curves.items() if curve is not None}
     speeds = {group: float(state.outlooks[index].goodput(group, curve.devices)[-1]) for group, curve in legal.items()}
     for group in sorted(legal, key=lambda group: (pools[group].free < legal[group].devices, -speeds[group])):

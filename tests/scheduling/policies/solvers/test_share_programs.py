@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.scheduling.policies.solvers.share_programs import ShareLimits, centred, highest_level, most_value
+from paceline.scheduling.policies.solvers.share_programs import Hessian, ShareLimits, centred, highest_level, most_value
 
 
 def limits(devices: list[int], capacity: list[int]) -> ShareLimits:
@@ -57,3 +57,24 @@ def test_the_largest_value_meets_the_needs() -> None:
     middle = centred(where, corner, np.ones((2, 1)), needs[:, 1], values)
     assert middle.ravel() == pytest.approx([0.75, 0.25], abs=0.02)
     assert most_value(where, values, np.array([[1.0, 0.6], [1.0, 0.6]])) is None
+
+
+def test_a_newton_step_solves_the_whole_system() -> None:
+    """The inverse by blocks and outer products is that of the whole matrix, with a job that may not use a type."""
+    rng = np.random.default_rng(5)
+    jobs, types = 6, 3
+    legal = np.ones((types, jobs), bool)
+    legal[1, 2] = False
+    inverse, needs, uses, gain = (np.where(legal, rng.uniform(0.1, 2, (types, jobs)), 0.0) for _ in range(4))
+    sums, gradient = rng.uniform(0.1, 2, jobs), np.where(legal, rng.normal(size=(types, jobs)), 0.0)
+    places = [(kind, job) for kind in range(types) for job in range(jobs) if legal[kind, job]]
+    whole = np.diag([1 / inverse[place] for place in places])
+    for row, (kind, job) in enumerate(places):
+        for column, (other, peer) in enumerate(places):
+            whole[row, column] += gain[kind, job] * gain[other, peer] + (kind == other) * uses[kind, job] * uses[kind, peer]
+            whole[row, column] += (job == peer) * (sums[job] ** 2 + needs[kind, job] * needs[other, job])
+    found = Hessian(inverse, sums, needs, uses, gain).solve(gradient)
+    assert found[tuple(zip(*places, strict=True))] == pytest.approx(
+        np.linalg.solve(whole, [gradient[place] for place in places])
+    )
+    assert found[1, 2] == 0

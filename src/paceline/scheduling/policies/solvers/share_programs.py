@@ -133,48 +133,77 @@ def _inside(limits: ShareLimits, rates: Array) -> Array:
 
 
 def _newton(limits: ShareLimits, shares: Array, rates: Array, least: Array, total: tuple[Array, float] | None) -> Array:
-    """Maximize the sum of the logarithms of all slacks by Newton's method. Every iterate is legal, so it may stop anywhere.
-
-    The Hessian is a block per job and a few dense rows (the capacities and the total), inverted by Woodbury's identity.
-    """
-    jobs, types = shares.shape
-    legal, bound = limits.legal, least > 0
-    dense = np.zeros((jobs, types, types + (total is not None)))
-    dense[:, np.arange(types), np.arange(types)] = limits.devices[:, None] * legal
-    if total is not None:
-        dense[:, :, types] = -total[0] * legal
-    room = np.concatenate([limits.capacity.astype(float), [] if total is None else [-total[1]]])
-    rates = np.where(legal & bound[:, None], rates, 0.0)
-    used = limits.capacity > 0
-    rows = np.concatenate([used, np.ones(int(total is not None), bool)])
-    dense, room = dense[:, :, rows], room[rows]
+    """Maximize the sum of the logarithms of all slacks by Newton's method. Every iterate is legal, so it may stop anywhere."""
+    legal, bound = np.ascontiguousarray(limits.legal.T), least > 0  # arrays of types and jobs here
+    types, shares = len(legal), np.ascontiguousarray(shares.T)
+    devices = np.where(legal, limits.devices, 0.0)
+    value, worth = (np.zeros_like(shares), -1.0) if total is None else (np.where(legal, total[0].T, 0.0), total[1])
+    rates = np.where(legal & bound, rates.T, 0.0)
+    binds = np.append(limits.capacity > 0, total is not None)
     for _ in range(_STEPS):
         x = np.where(legal, shares, 1.0)
-        rest = 1.0 - shares.sum(axis=1)
-        over = np.where(bound, (rates * shares).sum(axis=1) - least, 1.0)
-        left = room - np.einsum("jtr,jt->r", dense, shares)
-        gradient = np.where(legal, -1.0 / x + 1.0 / rest[:, None] - rates / over[:, None], 0.0) + dense @ (1.0 / left)
-        both = legal[:, :, None] & legal[:, None, :]
-        block = np.where(both, 1.0 / rest[:, None, None] ** 2 + _outer(rates / over[:, None]), 0.0)
-        block[:, np.arange(types), np.arange(types)] += 1.0 / x**2
-        scaled = dense / left
-        solved = np.linalg.solve(block, np.concatenate([gradient[:, :, None], scaled], axis=2))
-        plain, along = solved[:, :, 0], solved[:, :, 1:]
-        inner = np.eye(len(left)) + np.einsum("jtr,jts->rs", scaled, along)
-        step = -np.where(legal, plain - along @ np.linalg.solve(inner, np.einsum("jtr,jt->r", scaled, plain)), 0.0)
+        rest = 1.0 - shares.sum(axis=0)
+        over = np.where(bound, (rates * shares).sum(axis=0) - least, 1.0)
+        left = np.append(limits.capacity - (devices * shares).sum(axis=1), (value * shares).sum() - worth)
+        whole = np.where(binds, left, np.inf)
+        uses, gain = devices / whole[:types, None], -value / whole[types]
+        hessian = Hessian(np.where(legal, x**2, 0.0), 1 / rest, rates / over, uses, gain)
+        gradient = np.where(legal, hessian.sums - 1.0 / x, 0.0) - hessian.needs + uses + gain
+        step = -hessian.solve(gradient)
         decrement = float(-(gradient * step).sum())
         if not decrement > _CLOSE:
             break
-        slacks = np.concatenate([x[legal], rest, over, left])
-        change = np.concatenate(
-            [step[legal], -step.sum(axis=1), (rates * step).sum(axis=1), -np.einsum("jtr,jt->r", dense, step)]
-        )
+        slacks = np.concatenate([x[legal], rest, over, left[binds]])
+        shared = np.append(-(devices * step).sum(axis=1), (value * step).sum())
+        change = np.concatenate([step[legal], -step.sum(axis=0), (rates * step).sum(axis=0), shared[binds]])
         shares = shares + _length(slacks, change) * step
-    return shares
+    return np.ascontiguousarray(shares.T)
 
 
-def _outer(rows: Array) -> Array:
-    return np.asarray(rows[:, :, None] * rows[:, None, :])
+@dataclass(frozen=True, slots=True)
+class Hessian:
+    """Hessian of the logarithms of all slacks, inverted by Woodbury's identity twice.
+
+    It is a block per job, diagonal but for two outer products, plus a few outer products that join all jobs: one for the
+    capacity of each type, and one for the value.
+
+    Attributes:
+        inverse: inverse of the diagonal; 0 where a job may not run; shape (types, jobs).
+        sums: gradient of each job's remaining time; shape (jobs,). ``needs``: of its needs; shape (types, jobs).
+        uses: gradient of the capacity of the type; shape (types, jobs). ``gain``: of the value; shape (types, jobs).
+    """
+
+    inverse: Array
+    sums: Array
+    needs: Array
+    uses: Array
+    gain: Array
+
+    def solve(self, gradient: Array) -> Array:
+        """Return the Newton step; shape (types, jobs)."""
+        inverse, uses, gain = self.inverse, self.uses, self.gain
+        by_sums, by_needs = inverse * self.sums, inverse * self.needs
+        first, second = 1 + by_sums.sum(axis=0) * self.sums, 1 + (by_needs * self.needs).sum(axis=0)
+        both = by_needs.sum(axis=0) * self.sums
+        scale = 1 / (first * second - both**2)
+
+        def multiples(sums: Array, needs: Array) -> tuple[Array, Array]:
+            """Return the multiples of both outer products of each block."""
+            return (second * sums - both * needs) * scale, (first * needs - both * sums) * scale
+
+        sums, needs = (np.vstack([part * uses, (part * gain).sum(axis=0)]) for part in (by_sums, by_needs))
+        of_sums, of_needs = multiples(sums, needs)
+        plain_sums, plain_needs = multiples((by_sums * gradient).sum(axis=0), (by_needs * gradient).sum(axis=0))
+        plain = inverse * gradient - by_sums * plain_sums - by_needs * plain_needs
+        weighted = inverse * uses
+        inner = np.diag(1 + np.append((weighted * uses).sum(axis=1), (inverse * gain**2).sum()))
+        cross = (weighted * gain).sum(axis=1)
+        inner[-1, :-1] += cross
+        inner[:-1, -1] += cross
+        inner -= sums @ of_sums.T + needs @ of_needs.T
+        shared = np.linalg.solve(inner, np.append((uses * plain).sum(axis=1), (gain * plain).sum()))
+        along = weighted * shared[:-1, None] + inverse * gain * shared[-1]
+        return np.asarray(plain - along + by_sums * (shared @ of_sums) + by_needs * (shared @ of_needs))
 
 
 def _length(slacks: Array, change: Array) -> float:

@@ -12,7 +12,8 @@ import numpy as np
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError, shorten
 from paceline.scheduling.policies.solvers.share_programs import ShareLimits
-from paceline.scheduling.state import Decision, State
+from paceline.scheduling.speeds.goodput_tables import goodput_on, shared_outlook
+from paceline.scheduling.state import Decision, Outlook, State
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,14 @@ class ShareDemand:
             UserError: unknown remaining work of a job.
         """
         left = np.zeros(len(self.rows))
-        for index, (row, kind) in enumerate(zip(self.rows.tolist(), self.speed.argmax(axis=1).tolist(), strict=True)):
-            asked = int(self.devices[index])
-            left[index] = self.state.outlooks[row].seconds_left(kind, asked)[asked] * self.speed[index, kind]
+        fastest = self.speed.argmax(axis=1)
+        top = self.speed[np.arange(len(left)), fastest]
+        for index, (row, kind, rate) in enumerate(zip(self.rows.tolist(), fastest.tolist(), top.tolist(), strict=True)):
+            asked, outlook = int(self.devices[index]), self.state.outlooks[row]
+            if (shared := shared_outlook(outlook)) is not None:
+                left[index] = shared.progress_left() / rate * rate
+            else:
+                left[index] = outlook.seconds_left(kind, asked)[asked] * rate
             if np.isnan(left[index]):
                 name = shorten(self.state.jobs[row].name, 40)
                 raise UserError(
@@ -95,11 +101,25 @@ class ShareDemand:
 
 def speeds(state: State) -> Array:
     """Return the progress a second of each job on the requested devices; 0 if it may not or cannot run; shape (jobs, types)."""
-    table = np.zeros((len(state.jobs), len(state.capacity)))
-    for index, (job, outlook, asked) in enumerate(zip(state.jobs, state.outlooks, state.requested.tolist(), strict=True)):
-        for kind, there in enumerate(state.capacity.tolist()):
-            if asked <= there and (not job.device_types or job.may_use(state.fleet.types[kind])):
+    table, fixed = np.zeros((len(state.jobs), len(state.capacity))), state.fixed
+    known = np.zeros(len(table), bool) if fixed is None else ~np.isnan(fixed.rate).any(axis=1)
+    if fixed is not None:
+        table[known] = np.where(state.requested[:, None] <= state.capacity, fixed.rate, 0.0)[known]
+    rows, kinds, questions = list[int](), list[int](), list[tuple[Outlook, int, Ints]]()
+    capacity = list(zip(state.capacity.tolist(), state.fleet.types, strict=True))
+    for index in np.flatnonzero(~known).tolist():
+        job, outlook, asked = state.jobs[index], state.outlooks[index], int(state.requested[index])
+        size = None if shared_outlook(outlook) is None else np.array([asked])
+        for kind, (there, name) in enumerate(capacity):
+            if asked > there or (job.device_types and not job.may_use(name)):
+                continue
+            if size is None:
                 table[index, kind] = outlook.goodput(kind, asked)[asked]
+            else:
+                rows.append(index)
+                kinds.append(kind)
+                questions.append((outlook, kind, size))
+    table[rows, kinds] = goodput_on(questions)
     return table
 
 

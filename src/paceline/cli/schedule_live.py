@@ -73,7 +73,7 @@ def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.jobs_file import read_jobs
     from paceline.scheduling.live.finished import live_schedule
     from paceline.scheduling.live.journal import NAME, Journal, LiveRow
-    from paceline.scheduling.live.policy import LiveAdapter, even, restarts
+    from paceline.scheduling.live.policy import LiveAdapter, even, restarts, with_grace
     from paceline.scheduling.live.prediction import LivePredictions
     from paceline.scheduling.live.runner import Planner, Runner, Snapshot, check_start, first_look
     from paceline.scheduling.policies.registry import ALIASES, POLICIES, configured
@@ -87,6 +87,7 @@ def _live(o: argparse.Namespace) -> Answer:
         raise UserError("the policy even reads no reports, so it cannot stop early", f"use one of {', '.join(POLICIES)}")
     jobs = read_jobs(o.file)
     queues = _queues(o, policy_name, [job.job for job, _ in jobs])
+    jobs = [(with_grace(job, queues), after_s) for job, after_s in jobs]
     with Journal(f"{o.state}/{NAME}") as journal:
         executor, known = _executor(o, executor_name), journal.rows()
         new = [job for job, _ in jobs if job.name not in known]

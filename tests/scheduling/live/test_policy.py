@@ -9,15 +9,17 @@ import pytest
 
 from live_jobs import script, training
 from paceline.scheduling.executors.executor import NodeDevices
+from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.journal import LiveRow, Report
 from paceline.scheduling.live.nodes import LiveNodes
-from paceline.scheduling.live.policy import LiveAdapter, core_job, even, restarts
+from paceline.scheduling.live.policy import LiveAdapter, core_job, even, restarts, with_grace
 from paceline.scheduling.live.runner import Snapshot
 from paceline.scheduling.policies.backfill.easy import priority
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.policies.max_min import max_min
 from paceline.scheduling.policies.serving_order import fifo
+from paceline.scheduling.queues.slurm_settings import Qos, SlurmPartition, SlurmSettings
 from paceline.scheduling.state import Decision, Policy, State
 
 BASE = Path("/data")
@@ -172,3 +174,12 @@ def test_a_live_job_ends_at_its_limit_and_starts_on_the_node_that_it_requires() 
     assert targets.removed == {"late": "it reached its limit of 60.0 s"} and "whole" not in targets.placements
     room = LiveAdapter(fifo, 10.0)(state(whole, nodes=(("h0", 1), ("h1", 2))))
     assert room.placements == {"whole": {"h1": 2}}
+
+
+def test_a_job_has_the_grace_of_its_partition_or_qos() -> None:
+    """slurm.conf(5), GraceTime; sacctmgr(1), GraceTime."""
+    launch = Launch.of(name="j", command=("true",), checkpoint="c", grace_s=30.0, queue="gpu", qos="low")
+    partitions, qos = {"gpu": SlurmPartition(grace_s=300.0)}, {"low": Qos(grace_s=60.0)}
+    tiers = SlurmSettings(partitions=partitions, qos=qos, preempt="partition_prio")
+    found = [with_grace(launch, each) for each in (None, tiers, replace(tiers, preempt="qos"), replace(tiers, preempt="none"))]
+    assert [each.grace_s for each in found] == [30.0, 300.0, 60.0, 30.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from kueue_queues import cluster_queue, kueue_queue, local_queue, volcano_job, volcano_queue, workload
@@ -16,6 +17,7 @@ from paceline.scheduling.queues.unknown_names import ignored_limits
 from paceline.scheduling.starts.admission import in_cluster_queues, never_fits, with_named_queues
 from paceline.scheduling.starts.forecast import Forecaster, ForecastOptions
 from paceline.scheduling.starts.new_job import parse_new
+from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.starts.reason_codes import held_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue
 from paceline.scheduling.traces.record import JobLog
@@ -203,3 +205,20 @@ def test_a_job_at_a_limit_that_the_settings_state_is_simulated(reason: str, simu
     job = waits("a", 1, 600.0, account="lab", reason=reason, resources=(("cpu", 1.0),))
     log = JobLog(jobs=(job,), form="squeue", file="squeue.txt", moment_s=NOW)
     assert bool(WaitingQueue.of(log, nodes(8), settings=SlurmSettings(accounts=accounts)).waiting) is simulated
+
+
+def test_a_limit_on_a_type_binds_jobs_that_may_use_no_other() -> None:
+    """resource_limits.html, MaxTRESPerJob of gres/gpu:a100: a job of that type never starts, one of any type may."""
+    settings = SlurmSettings(qos={"q": Qos(of_type={"a100": DeviceLimits(max_devices_per_job=4)})})
+    fleet = QueueNodes(np.array([8, 8]), ("A100 SXM 80GB", "V100"), ("a", "v"))
+    jobs = (
+        waits("a", 8, qos="q", device_types=("a100",)),
+        waits("b", 8, qos="q"),
+        waits("c", 4, qos="q", device_types=("a100",)),
+    )
+    log = JobLog(jobs=jobs, form="squeue", file="squeue.txt", moment_s=NOW)
+    queue = WaitingQueue.of(log, fleet, settings=settings)
+    assert [job.name for job in queue.waiting] == ["b", "c"]
+    assert [job.reason for job in queue.held] == [
+        "never starts: it asks for 8 devices, and a job of QOS q may hold 4 a100 devices"
+    ]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.scheduling.traces.content import JobFile
 from paceline.scheduling.traces.logs.gres import held_devices, split_slice
+from paceline.scheduling.traces.logs.kubernetes import devices_of_pod
 from paceline.scheduling.traces.logs.log_times import parse_duration, parse_minutes, parse_time
 from paceline.scheduling.traces.logs.slurm_columns import state_word
 from paceline.scheduling.traces.reader import form_of, parse_log
@@ -515,3 +516,15 @@ def test_states() -> None:
         "6": "TIMEOUT",
     }
     assert {text: state_word(text) for text in words} == words
+
+
+def test_a_pod_asks_for_what_it_needs_at_once() -> None:
+    """Kubernetes, "Sidecar containers": an init container needs its devices alone, a sidecar to the end."""
+
+    def container(gpus: int, **more: str) -> dict[str, object]:
+        return {"resources": {"limits": {"nvidia.com/gpu": gpus}}, **more}
+
+    first, sidecar, main = container(5), container(1, restartPolicy="Always"), container(2)
+    for before, gpus in ((), 2), ((first,), 5), ((sidecar,), 3), ((sidecar, first), 6):
+        pod = {"spec": {"initContainers": list(before), "containers": [main]}}
+        assert devices_of_pod(pod)[0].count == gpus

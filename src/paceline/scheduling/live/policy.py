@@ -12,13 +12,16 @@ from paceline.scheduling.conditions import LIMIT_SLACK_S, decide
 from paceline.scheduling.executors.executor import NodeDevices
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.launch import Launch
+from paceline.scheduling.launch import MOST_GRACE_S, Launch
 from paceline.scheduling.live.journal import LiveRow
 from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.outlook import ReportedOutlook
 from paceline.scheduling.live.runner import Snapshot, Targets
 from paceline.scheduling.placement import Domain, placed, repacked
 from paceline.scheduling.placement import Placement as Numbered
+from paceline.scheduling.policies.backfill.slurm_preemption import grace_s
+from paceline.scheduling.queues.queues_file import Settings
+from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.state import Decision, Outlook, Policy, State
 from paceline.units import format_seconds
 
@@ -228,3 +231,12 @@ def even(live: Snapshot) -> Targets:
         if chosen:
             placements[name] = dict(sorted(chosen.items()))
     return Targets(placements, {})
+
+
+def with_grace(launch: Launch, queues: Settings | None) -> Launch:
+    """Return a launch with at least the ``GraceTime`` of its QOS or partition in Slurm's settings."""
+    if not isinstance(queues, SlurmSettings):
+        return launch
+    job = launch.job
+    kind = queues.kind(job.virtual_cluster, job.owner, job.queue, job.qos)
+    return replace(launch, grace_s=min(max(launch.grace_s, grace_s(kind, queues)), MOST_GRACE_S))

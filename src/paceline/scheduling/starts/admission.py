@@ -12,6 +12,7 @@ from paceline.scheduling.starts.policy_cluster import PolicyCluster
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.traces.logs.volcano import ANY_DEVICE, COHORT
 from paceline.scheduling.traces.record import LoggedJob
+from paceline.scheduling.traces.type_names import types_meant
 
 
 def in_cluster_queues(jobs: Sequence[LoggedJob], settings: KueueSettings, by_flavor: bool = False) -> tuple[LoggedJob, ...]:
@@ -120,7 +121,8 @@ def refusal(job: LoggedJob, cluster: PolicyCluster, blocked: BlockedQueues, sche
     """
     settings = cluster.settings
     if isinstance(settings, SlurmSettings):
-        return _closed(job, settings) or _of_names(job, settings) or _over_bound(job, settings)
+        kinds = tuple(cluster.nodes.types[node] for node in cluster.nodes.pool(job))
+        return _closed(job, settings) or _of_names(job, settings) or _over_bound(job, settings, kinds)
     if job.queue not in settings.queues:
         return ""
     if settings.queues[job.queue].stopped:
@@ -192,13 +194,22 @@ def takes_none(queue: str, settings: SlurmSettings) -> str:
     return f"partition {queue} is {closed[0]}: it takes no new job until scontrol update PartitionName={queue} State=UP"
 
 
-def _over_bound(job: LoggedJob, settings: SlurmSettings) -> str:
-    """Return the limit of Slurm that a job exceeds by itself; empty: none."""
+def _over_bound(job: LoggedJob, settings: SlurmSettings, kinds: Sequence[str]) -> str:
+    """Return the limit of Slurm that a job exceeds by itself on each type that it may use; empty: none.
+
+    Args:
+        kinds: types of the nodes that it may use.
+    """
+    left, why = set(kinds), ""
     for bound in settings.bounds(job.account, job.user, job.queue.split(",")[0], job.qos).bounds:
         asked = bound.asked(job.devices, job.limit_s, job.resources)
-        if asked is not None and asked > bound.most and not bound.device_type:  # it may start on another type
+        if asked is None or asked <= bound.most:
+            continue
+        if not bound.device_type:
             return f"never starts: {bound.text_alone(asked)}"
-    return ""
+        meant = types_meant(bound.device_type, tuple(left))
+        left, why = left.difference(meant), bound.text_alone(asked) if meant else why
+    return f"never starts: {why}" if why and not left else ""
 
 
 def submit_refusal(job: LoggedJob, others: Sequence[LoggedJob], settings: SlurmSettings) -> str:

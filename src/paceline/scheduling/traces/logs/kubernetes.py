@@ -105,20 +105,35 @@ def devices_in(resources: Value) -> PodDevices:
 
 
 def devices_of_pod(template: Value) -> tuple[PodDevices, str, str]:
-    """Return the devices of a pod, the type that its node selector names, and its command."""
+    """Return the devices of a pod, the type that its node selector names, and its command.
+
+    The pod asks for what its containers and sidecars hold together, or for the most that an earlier container needs
+    (Kubernetes, "Sidecar containers", "Resource sharing within containers").
+    """
     spec = table(template, "spec")
+    first = [each for each in spec.get("initContainers") or () if isinstance(each, Mapping)]
     containers = [each for each in spec.get("containers") or () if isinstance(each, Mapping)]
     found, command = PodDevices(), ""
-    total = 0
+    total, most = 0, 0
+    for container in first:
+        each = _of_container(container)
+        found = each if each.count else found
+        is_sidecar = container.get("restartPolicy") == "Always"
+        most = max(most, total + each.count)
+        total += each.count if is_sidecar else 0
     for container in containers:
-        limits = {**table(container, "resources", "limits"), **table(container, "resources", "requests")}
-        each = devices_in(limits)
+        each = _of_container(container)
         total += each.count
         found = each if each.count else found
         words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
         command = command or " ".join(words)
-    found = PodDevices(total, found.share, found.profile, found.name)
+    found = PodDevices(max(total, most), found.share, found.profile, found.name)
     return found, labelled_type(table(spec, "nodeSelector")) or _affine_type(spec), command
+
+
+def _of_container(container: Value) -> PodDevices:
+    """Return the devices that a container requests; its limit where it states no request."""
+    return devices_in({**table(container, "resources", "limits"), **table(container, "resources", "requests")})
 
 
 def _affine_type(spec: Value) -> str:

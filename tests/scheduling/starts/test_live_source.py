@@ -18,7 +18,7 @@ FILES = Path(__file__).parents[3] / "examples" / "queue"
 def test_slurm_is_asked_for_queue_history_and_nodes() -> None:
     def run(words: Sequence[str]) -> str:
         text = (FILES / f"{words[0]}.txt").read_text()
-        return text.split("\n", 1)[1].replace("\n", "|8\n") if words[0] == "squeue" else text
+        return text.split("\n", 1)[1].replace("\n", "|8|(null)\n") if words[0] == "squeue" else text
 
     found = read_waiting_queue("slurm", run=run)
     assert (len(found.running), len(found.waiting), len(found.history), found.nodes.total) == (8, 5, 60, 32)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.starts.arrivals import Arrivals
+from paceline.scheduling.starts.arrivals import Arrivals, Dependents, merged, predecessors
 from paceline.scheduling.starts.backfill import UNLIMITED_S, Shape, ShapeOnNodes
 from paceline.scheduling.starts.future import Coming, JobTable, starts_of_many
 from paceline.scheduling.starts.lengths import LengthDistribution, LengthModel
@@ -165,13 +165,35 @@ class Forecaster:
         lengths = np.column_stack([self._drawn(job)[:futures] for job in jobs])
         present = len(chosen.running) + len(chosen.waiting)
         later = self._later(chosen)
-        coming = [_merged(later, (moments, rows + present)) for moments, rows in self._coming[:futures]]
-        starts, spans, preemptions = self._simulated(chosen, jobs, lengths, coming, rows)
+        coming = [merged(later, (moments, rows + present)) for moments, rows in self._coming[:futures]]
+        starts, spans, preemptions = self._with_dependents(chosen, jobs, lengths, coming, rows)
         forecasts = tuple(
             StartForecast(jobs[row], starts[:, at], spans[:, at], self.distribution(jobs[row]).source)
             for at, row in enumerate(rows)
         )
         return QueueForecast(chosen, forecasts, self.options, self.notes(), preemptions)
+
+    def _with_dependents(
+        self, queue: WaitingQueue, jobs: Sequence[LoggedJob], lengths: Array, coming: Sequence[Coming], rows: Sequence[int]
+    ) -> tuple[Array, Array, Preemptions]:
+        """Return what ``_simulated`` does, where jobs may wait for others."""
+        present = [*queue.running, *queue.waiting]
+        after = {
+            row: found
+            for row, job in enumerate(queue.waiting, start=len(queue.running))
+            if job.after and (found := predecessors(job, present)) is not None
+        }
+        if not after:
+            return self._simulated(queue, jobs, lengths, coming, rows)
+        left = {row: np.maximum(lengths[:, row] - max(job.run_s, 0.0), 1.0) for row, job in enumerate(queue.running)}
+        last = [Preemptions()]
+
+        def simulate(added: Sequence[Coming], asked: Sequence[int]) -> tuple[Array, Array]:
+            starts, spans, last[0] = self._simulated(queue, jobs, lengths, added, asked)
+            return starts, spans
+
+        starts, spans = Dependents(after, left).simulated(simulate, coming, rows)
+        return starts, spans, last[0]
 
     def _simulated(
         self, queue: WaitingQueue, jobs: Sequence[LoggedJob], lengths: Array, coming: Sequence[Coming], rows: Sequence[int]
@@ -191,7 +213,7 @@ class Forecaster:
         found = [
             (job.eligible_s - queue.now_s, row)
             for row, job in enumerate(queue.waiting, start=len(queue.running))
-            if job.eligible_s > queue.now_s
+            if job.eligible_s > queue.now_s and not job.after
         ]
         found.sort()
         return np.array([moment for moment, _ in found], float), np.array([row for _, row in found], np.int64)
@@ -223,7 +245,7 @@ class Forecaster:
         past = [self.arrivals.jobs[row] for row in used.tolist()]
         if self.queue.scheduler == "slurm":  # whose printed priorities contain the age
             past = [replace(job, priority=0.0) for job in past]
-        return coming, [replace(job, submit_s=self.queue.now_s, array="", throttle=0) for job in past]
+        return coming, [replace(job, submit_s=self.queue.now_s, array="", throttle=0, after=()) for job in past]
 
     def variant(self, job: LoggedJob, changed: LoggedJob, length: LengthDistribution) -> StartForecast:
         """Return the forecast of a waiting job with other properties, on the same draws.
@@ -300,7 +322,9 @@ class Forecaster:
             priority=tuple(-start_order(job)[0] for job in jobs),
             submit_s=tuple(start_order(job)[1] - queue.now_s for job in jobs),
             waiting=tuple(
-                row for row, job in enumerate(queue.waiting, start=len(queue.running)) if not job.eligible_s > queue.now_s
+                row
+                for row, job in enumerate(queue.waiting, start=len(queue.running))
+                if not job.eligible_s > queue.now_s and not job.after
             ),
             depth=self._depth(),
             array_of=tuple(array_of),
@@ -314,13 +338,6 @@ def _affordable(jobs: float) -> int:
     It is ``POLICY_FUTURES`` up to 300 jobs, and never below 8.
     """
     return max(FEW_FUTURES, min(POLICY_FUTURES, int(POLICY_FUTURES * (300.0 / max(jobs, 1.0)) ** 2)))
-
-
-def _merged(one: tuple[Array, Ints], other: tuple[Array, Ints]) -> tuple[Array, Ints]:
-    """Return two lists of moments and rows as one in the order of time."""
-    moments = np.concatenate([one[0], other[0]])
-    order = np.argsort(moments, kind="stable")
-    return moments[order], np.concatenate([one[1], other[1]])[order]
 
 
 def _key(job: LoggedJob) -> str:

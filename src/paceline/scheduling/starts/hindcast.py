@@ -268,7 +268,15 @@ def queue_at(queue: WaitingQueue, moment_s: float) -> WaitingQueue:
 def _waiting(job: LoggedJob) -> LoggedJob:
     """Return a job as it waited. Its priority then is unknown: that of Slurm contains the age."""
     return replace(
-        job, state="waiting", priority=0.0, run_s=math.nan, start_s=math.nan, end_s=math.nan, eligible_s=math.nan, reason=""
+        job,
+        state="waiting",
+        priority=0.0,
+        run_s=math.nan,
+        start_s=math.nan,
+        end_s=math.nan,
+        eligible_s=math.nan,
+        reason="",
+        after=(),
     )
 
 

@@ -24,10 +24,10 @@ from paceline.scheduling.traces.snapshot import parse_queue, read_queue
 LIVE: tuple[Scheduler, ...] = ("slurm", "kueue", "ray")
 """Schedulers whose programs are called."""
 TIMEOUT_S = 60.0
-SQUEUE = ("squeue", "-a", "-r", "-h", "-o", "%i|%P|%j|%u|%a|%T|%V|%S|%M|%l|%D|%b|%Q|%r|%N|%q|%C")
+SQUEUE = ("squeue", "-a", "-r", "-h", "-o", "%i|%P|%j|%u|%a|%T|%V|%S|%M|%l|%D|%b|%Q|%r|%N|%q|%C|%E")
 SQUEUE_HEADER = (
     "JOBID|PARTITION|NAME|USER|ACCOUNT|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODES|TRES_PER_NODE|PRIORITY|"
-    "REASON|NODELIST|QOS|CPUS"
+    "REASON|NODELIST|QOS|CPUS|DEPENDENCY"
 )
 SACCT_FIELDS = "JobID,JobName,User,Account,Partition,Submit,Eligible,Start,End,Timelimit,State,ReqTRES,AllocTRES,NNodes,QOS"
 SACCT = ("sacct", "-a", "-X", "-P", "-S", "now-28days", f"--format={SACCT_FIELDS}")

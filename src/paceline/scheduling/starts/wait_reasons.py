@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from paceline.scheduling.queues.slurm_settings import SlurmSettings
+from paceline.scheduling.starts.arrivals import predecessors
 from paceline.scheduling.starts.forecast import Forecaster
 from paceline.scheduling.starts.preemptions import Preemptions, preemptable_text, starts_text, stopped_text
 from paceline.scheduling.starts.queue_nodes import guessed_placements
@@ -44,6 +45,9 @@ def _preemptions(queue: WaitingQueue, job: LoggedJob, preemptions: Preemptions) 
 def _sentences(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> Iterator[str]:
     if text := reason_text(job):
         yield f"{queue.scheduler.capitalize()} says {text}."
+    if job.after and (text := _after(forecaster, queue, job)):
+        yield text
+        return
     if job.eligible_s > queue.now_s:
         yield f"It may start in {format_seconds(job.eligible_s - queue.now_s)} at the earliest."
     if queue.cluster is not None:
@@ -68,6 +72,18 @@ def _sentences(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> I
     if before:
         yield _before(before)
     yield from _first_free(forecaster, queue, job, nodes, placements, int(free.sum()), before)
+
+
+def _after(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> str:
+    """Return a sentence on the jobs that a job waits for; empty if no such job is left."""
+    present = [*queue.running, *queue.waiting]
+    found = []
+    for place, event in predecessors(job, present) or ():
+        other = present[place]
+        when = f" (in {format_seconds(forecaster.expected_left(other))})" if other.state == "running" and event == "end" else ""
+        found.append(f"{event} of {other.name}{when}")
+    more = f" and {len(found) - FEW} more" if len(found) > FEW else ""
+    return f"It may start after the {', '.join(found[:FEW])}{more}." if found else ""
 
 
 def _under_policy(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> Iterator[str]:

@@ -24,6 +24,7 @@ from paceline.scheduling.starts.admission import (
     refusal,
     with_named_queues,
 )
+from paceline.scheduling.starts.arrivals import components_joined, predecessors
 from paceline.scheduling.starts.policy_cluster import PolicyCluster
 from paceline.scheduling.starts.preemptions import preemptable_text
 from paceline.scheduling.starts.queue_nodes import QueueNodes
@@ -101,6 +102,8 @@ class WaitingQueue:
         ended += tuple(job for job in past if job.run_s > 0 and job.name not in known)
         waiting = tuple(_begun(job, now_s) for job in waiting)
         running, waiting = _throttled(running, waiting)
+        joined, parts = components_joined(waiting)
+        waiting = tuple(joined)
         cluster = None
         notes = [*log.notes, *nodes.notes]
         if isinstance(settings, SlurmSettings):
@@ -130,6 +133,8 @@ class WaitingQueue:
                 held.append(replace(job, reason=refused))
             else:
                 usable.append(job)
+        usable, orphans = _with_predecessors(usable, running)
+        held += orphans
         ending = [job for job in running if job.status == "COMPLETING"]
         if ending:
             notes.append(f"Running jobs that are completing: {len(ending):,}. Their devices count as free.")
@@ -145,6 +150,7 @@ class WaitingQueue:
             blocked=blocked,
             skipped=tuple(skipped),
             remarks=(
+                *parts,
                 *_over_limit(running, log.file),
                 *ignored_limits(settings, live=True),
                 *unstated_resources([job.resources for job in (*running, *waiting)], settings),
@@ -280,9 +286,25 @@ def set_apart(
         late = kind == "later" and math.isnan(job.eligible_s)
         bounded = settings is not None and _at_bound(job, settings)
         bounded = bounded or (job.throttle > 0 and job.reason.startswith(_AT_THROTTLE))
+        if job.after and job.reason.startswith("Dependency") and "Never" not in job.reason:
+            continue
         if (kind == "apart" and not bounded) or late or (ranked and job.priority == 0):
             found.append(job)
     return found
+
+
+def _with_predecessors(waiting: Sequence[LoggedJob], running: Sequence[LoggedJob]) -> tuple[list[LoggedJob], list[LoggedJob]]:
+    """Return the jobs whose predecessors run or are simulated too, and the others with the reason."""
+    kept = list(waiting)
+    orphans: list[LoggedJob] = []
+    while True:
+        present = [*running, *kept]
+        lost = [job for job in kept if job.after and predecessors(job, present) is None]
+        if not lost:
+            return kept, orphans
+        gone = {job.name for job in lost}
+        kept = [job for job in kept if job.name not in gone]
+        orphans += [replace(job, reason=f"Dependency on {', '.join(filter(None, dict(job.after)))}") for job in lost]
 
 
 _AT_THROTTLE = "JobArrayTaskLimit"

@@ -43,6 +43,7 @@ class LoggedJob:
         command: command line, if stated.
         array: id of its array job. ``tasks``: numbers of the waiting tasks of an array that one row stands for.
         throttle: most tasks of its array that run at once; 0: no bound.
+        after: names of jobs or arrays that it waits for, each with ``start`` or ``end``, or ``singleton`` and no name.
         gang: devices with which it may start, if those are fewer (Volcano's ``minAvailable``); 0: all.
         place: file and row.
         notes: kinds of remarks, which are counted in the answer.
@@ -80,6 +81,7 @@ class LoggedJob:
     array: str = ""
     tasks: tuple[int, ...] = ()
     throttle: int = 0
+    after: tuple[tuple[str, str], ...] = ()
     gang: int = 0
     place: str = ""
     notes: tuple[str, ...] = ()

@@ -37,8 +37,11 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "alloc_tres": ("AllocTRES",),
     "req_tres": ("ReqTRES", "TRES"),
     "job_tres": ("TresPerJob",),
+    "task_tres": ("TresPerTask",),
+    "tasks": ("NumTasks",),
     "node_tres": ("TresPerNode", "Gres"),
     "priority": ("Priority",),
+    "dependency": ("Dependency",),
     "command": ("Command",),
 }
 
@@ -58,6 +61,8 @@ def read_scontrol(source: JobFile) -> JobLog:
         cells["user"] = cells["user"].partition("(")[0]
         if "-" in cells["array_task"] or "," in cells["array_task"]:
             cells["id"] = f"{cells['array_id']}_[{cells['array_task']}]"
+        if words.get("HetJobId", "0") != "0":
+            cells["id"] = f"{words['HetJobId']}+{words.get('HetJobOffset', '0')}"
         made.append(slurm_job(cells, f"{source.name}, line {number}"))
         local = local or is_wall_clock(cells["submit"])
     return JobLog.of(made, form="scontrol", file=source.name, clock="local" if local else "utc")

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 SACCT = "sacct -a -X -P --format=JobID,User,Account,Partition,Submit,Eligible,Start,End,Timelimit,State,ReqTRES,AllocTRES"
 """Command whose output says all that a simulation reads."""
-SQUEUE = "squeue -a -o '%i|%P|%j|%u|%a|%T|%V|%S|%M|%l|%D|%b|%Q|%r|%q'"
+SQUEUE = "squeue -a -o '%i|%P|%j|%u|%a|%T|%V|%S|%M|%l|%D|%b|%Q|%r|%q|%E'"
 """Command whose output says all that is read of a queue."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "id": ("jobid", "jobarrayid", "id_job", "job_id", "jobidraw"),
@@ -42,6 +42,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "task_tres": ("tres_per_task", "tres-per-task"),
     "tasks": ("ntasks", "tasks", "numtasks"),
     "priority": ("priority",),
+    "dependency": ("dependency",),
     "command": ("submitline", "command"),
 }
 """Names of each column in any case: of sacct(1) ``--format``, squeue(1) ``-o`` and ``-O``, and the database's job_table."""
@@ -112,6 +113,7 @@ SQUEUE_WORDS = frozenset(
         "nodelist",
         "min_memory",
         "features",
+        "dependency",
         "command",
     ]
 )

@@ -96,6 +96,7 @@ def slurm_job(cells: Cells, place: str) -> LoggedJob | SkippedRow:
         command=_word(cells, "command"),
         array=array["job"] if array else task["job"] if task else "",
         tasks=_task_numbers(array["tasks"]) if array and state == "waiting" else (),
+        after=_after(cells.get("dependency", "")) if state == "waiting" else (),
         throttle=_whole((array and array["most"]) or cells.get("array_most", "")),
         place=place,
         notes=tuple(notes),
@@ -223,6 +224,24 @@ def _task_numbers(text: str) -> tuple[int, ...]:
             first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
             numbers += range(first, min(last, first + 10_000_000) + 1, max(step, 1))[:MOST]
     return tuple(numbers[:MOST])
+
+
+_DEPENDENCY = re.compile(r"(?:^|,)(\w+)((?::\d+(?:_(?:\d+|\*))?)*)(?:\+\d+)?(?:\(\w+\))?(?=,|$)")
+_EVENTS = {"after": "start", "afterany": "end", "afterok": "end", "aftercorr": "end", "singleton": "singleton"}
+"""Events of other jobs that dependencies wait for (sbatch(1), --dependency). Jobs count as ending well."""
+
+
+def _after(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the jobs that a dependency waits for: ``afterok:301_*(unfulfilled)``; empty for one that cannot be foreseen."""
+    found = _DEPENDENCY.findall(text.strip())
+    if (
+        "?" in text
+        or len(found) != len([part for part in text.split(",") if part])
+        or any(word not in _EVENTS for word, _ in found)
+    ):
+        return ()
+    names = [(name.removesuffix("_*"), _EVENTS[word]) for word, jobs in found for name in jobs.split(":")[1:] or [""]]
+    return tuple(names)
 
 
 MOST = 100_000

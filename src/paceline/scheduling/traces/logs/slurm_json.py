@@ -142,6 +142,7 @@ def _squeue_cells(job: Value) -> dict[str, str]:
         "task_tres": texts(job, "tres_per_task"),
         "tasks": number_of(job.get("tasks")),
         "priority": number_of(job.get("priority")),
+        "dependency": texts(job, "dependency"),
         "command": texts(job, "command"),
     }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -18,12 +19,15 @@ import schedule_elasticflow
 import schedule_pollux
 import schedule_sia
 import schedule_summary
+from schedule_solver import BothSolvers
 
 import paceline
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.edf import edf
 from paceline.scheduling.policies.registry import POLICIES
+from paceline.scheduling.policies.solvers.highs import GAP
+from paceline.scheduling.policies.solvers.useful_choices import Choices
 from paceline.scheduling.speeds.profiles import read_profiles
 from paceline.scheduling.traces.reader import read_trace
 
@@ -119,3 +123,14 @@ def test_published_profiles_are_predicted_by_the_name_of_their_models() -> None:
     jobs = read_trace(DATA / "traces" / "pollux_workloads.csv", {"set": "0.5x", "workload": "1"}).jobs[:8]
     simulated = paceline.schedule(jobs, "2x4xT4, 50Gb/s", "paceline", profiles=DATA / "profiles", knowledge="predicted")
     assert simulated.metrics.ended == 8 and simulated.knowledge == "predicted"
+
+
+def test_both_solvers_of_decisions_are_compared_on_the_same_choices() -> None:
+    rng = np.random.default_rng(2)
+    job, devices = np.repeat(np.arange(12), 4), np.tile([1, 2, 4, 8], 12)
+    cost = -(devices ** rng.uniform(0.4, 0.9, len(job)))
+    choices = Choices(job, devices, np.tile([0, 1, 0, 1], 12), cost, np.zeros(len(job), bool))
+    solver = BothSolvers(priced=True, compares=True)
+    taken = solver(choices, np.array([9, 9]))
+    assert taken is not None and taken.any() and all(seconds > 0 for seconds in solver.seconds.values())
+    assert solver.beyond == [pytest.approx(0.0, abs=2 * GAP)]

@@ -17,6 +17,7 @@ from paceline.edge.language_settings import LanguageRun
 from paceline.errors import UserError
 from paceline.language_record import LanguageRecord
 from paceline.slimming.export.cached_decoder import decoder_to_onnx
+from paceline.slimming.language.candidates import Candidates
 from paceline.slimming.latency.token_times import TokenRunner, token_latencies
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.weight_forms import INT8
@@ -136,6 +137,18 @@ def test_the_width_between_layers_stays() -> None:
         "self_attn.q_proj.weight",
         "mlp.gate_proj.weight",
     }
+
+
+@pytest.mark.long
+def test_tables_are_corrected_by_a_measured_model_and_a_dropped_layer_counts() -> None:
+    slim = LanguageTask(decoder("Qwen3"), budget=Budget.parse("decode=1.5x"), context=8, method="ssl")
+    slim.remember({"whole": {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "turns": 1}})
+    tokens = torch.randint(0, 20, (400,))
+    search = Candidates(slim, tokens, tokens, 8, ["magnitude"])
+    first = search.one("magnitude", 1, 0.8e-3)
+    assert first is not None and len(search.gone(first)) > len(first.removed)
+    slim.correct(search.gone(first), 0.9 * first.cost / 1e-3)
+    assert slim.cost(search.gone(first)) == pytest.approx(0.9 * first.cost) and slim.cost(()) == pytest.approx(1e-3)
 
 
 def test_the_next_aim_meets_a_cost_with_a_fixed_part_at_the_second_try() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from inspect import Parameter, signature
 from math import floor, inf
@@ -252,6 +252,10 @@ class Slim:
                 times = LayerTimes(self.structures, whole, round_to=self.round_to, threads=self.threads)
                 self._times = self._corrected(times)
         return self._times
+
+    def correct(self, removed: Collection[int], ratio: float) -> None:
+        """Correct the tables by a measured network without some structures, and its time over the whole network's."""
+        self._times = self.times.corrected(removed, ratio)
 
     def _relative(self, network: nn.Module) -> Latency:
         """Measure a network in turns with the whole one, on the scale of ``whole``."""

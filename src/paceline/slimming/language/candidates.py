@@ -105,6 +105,10 @@ class Candidates:
         found = perplexity(small, self._tune, self._window, SAMPLES)
         return SmallDecoder(importance, layers, frozenset(removed), plan, now, found)
 
+    def gone(self, made: SmallDecoder) -> frozenset[int]:
+        """Return all structures that a candidate lacks, those of its dropped layers too."""
+        return made.removed.union(self._numbers(set(range(len(self.influences))) - set(made.layers)))
+
     def _nearest(self, importance: str, gone: int, goal: float) -> tuple[set[int], Structures, set[int], float]:
         """Return the layers to drop, the structures in the others, those to remove, and the cost nearest to a goal."""
         order = sorted(range(len(self.influences)), key=lambda number: self.influences[number])

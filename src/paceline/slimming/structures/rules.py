@@ -35,7 +35,7 @@ ELEMENTWISE = (
         "addcdiv",
         "lerp",
     ),
-    *("rsub", "maximum", "minimum", "log_sigmoid", "softsign", "logaddexp", "float", "threshold"),
+    *("rsub", "maximum", "minimum", "log_sigmoid", "softsign", "logaddexp", "float", "threshold", "copy_"),
     *(
         "bitwise_not",
         "logical_not",
@@ -334,14 +334,21 @@ def other_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
     return ties.whole(operands[0], range(first, len(shape)), f"{ties.name} averages over it")
 
 
-@rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "topk", "argmax", "flip", "roll", "var", "std")
+@rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "argmax", "flip", "var", "std")
 def over_dim(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Keep the dimensions of an operation such as softmax or roll."""
-    inputs, given = operands[0], (*operands, None, None)[2 if ties.name == "roll" else 1]
+    """Keep the dimensions of an operation such as softmax."""
+    inputs, given = operands[0], (*operands, None)[1]
     several = isinstance(given, list | tuple) and all(type(dim) is int for dim in given)
     dims = list(given) if several else [given] if type(given) is int else [-1]
     kept = ties.whole(inputs, dims or range(len(inputs.shape)))
     return kept if inputs.shape == shape else Labelled(shape)
+
+
+@rule("roll", "topk")
+def over_later_dim(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Keep the dimensions of an operation that has a number or steps before them."""
+    result: Labelled = over_dim(ties, (operands[0], *operands[2:3]), shape)
+    return result
 
 
 @rule("mean", "sum", "amax", "amin")
@@ -441,12 +448,19 @@ def repeated(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("expand", "repeat", "expand_as")
 def expanded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Expand the units along dimensions of size 1."""
+    """Expand the units along dimensions of size 1. Copies, such as one key for all heads, are new units: any of them may go.
+
+    Copies of several key heads are not: a query head goes with its key head.
+    """
     inputs = operands[0]
-    if any(old > 1 and old != new for old, new in zip(inputs.shape[::-1], shape[::-1], strict=False)):
+    before = (1,) * (len(shape) - len(inputs.shape)) + inputs.shape
+    if any(old > 1 and old != new for old, new in zip(before, shape, strict=True)):
         ties.fix(inputs)
         return Labelled(shape)
-    return Labelled(shape, tuple(one.reshape((1,) * (len(shape) - one.ndim) + one.shape) for one in inputs.fields))
+    alone = all(one.size == one.shape[-1] for one in inputs.fields if ties.forest.roots(one).any())
+    grown = [dim for dim, (old, new) in enumerate(zip(before, shape, strict=True)) if old < new and alone]
+    copies = (vector(ties.forest.new(shape[dim]), dim, len(shape)) for dim in grown)
+    return Labelled(shape, (*(one.reshape((1,) * (len(shape) - one.ndim) + one.shape) for one in inputs.fields), *copies))
 
 
 @rule("grouped_mm_fallback", "_grouped_mm")

@@ -58,6 +58,14 @@ def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[
     return [Labelled(each, tuple(into)) for each, into in zip(shapes, fields, strict=True)]
 
 
+@rule("glu")
+def gated(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Tie a dimension's first half, which is multiplied, to the second half, its gates."""
+    dim = operands[1] if len(operands) > 1 else -1
+    result: Labelled = elementwise(ties, parted(ties, (operands[0], shape[dim], dim), shape), shape)
+    return result
+
+
 @rule(
     "index",
     "index_select",

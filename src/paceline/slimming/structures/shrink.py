@@ -179,7 +179,7 @@ def _count_heads(small: nn.Module, path: str, before: int, left: int) -> None:
     except AttributeError:
         return  # it was replaced
     for name, value in list(vars(module).items()):
-        if "head" in name and isinstance(value, int) and not isinstance(value, bool) and value == before:
+        if "head" in name and "dim" not in name and isinstance(value, int) and not isinstance(value, bool) and value == before:
             setattr(module, name, left)
 
 

@@ -26,6 +26,8 @@ from paceline.slimming.structures.shrink import differs, load, masked
 from paceline.slimming.structures.structures import PART, RemovableStructure, Structures, WidthNumber
 
 _log = logging.getLogger("paceline")
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.Embedding)
+"""Modules of PyTorch whose sizes ``shrink`` sets."""
 MOST_APART = 1e-3
 """Tolerance relative to the largest output: the rounding of single precision over many layers."""
 AT_WIDTH = "runs only at the whole width"
@@ -60,6 +62,7 @@ def _sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Stru
         bad |= _failing(trial, parts, [every for name, every in layers.items() if name not in {*bad, *parts}])
     for name, why in bad.items():
         found.kept.setdefault(name.rpartition(".")[0] or name, why)
+        found.rejected |= dict.fromkeys((each.number for each in layers[name]), why)
     left = found.only(each for name, every in layers.items() if name not in bad for each in every)
     branches = {branch.name: branch for branch in left.branches}
     gone = _passing(list(branches), lambda names: trial.without(set().union(*(branches[name].numbers for name in names))))
@@ -209,7 +212,9 @@ def _width_numbers(model: nn.Module, every: Sequence[RemovableStructure]) -> lis
     found = [
         WidthNumber(path, name, value)
         for path in paths
-        for name, value in _numbers_of(model.get_submodule(path) if path else model)
+        for module in [model.get_submodule(path) if path else model]
+        if not isinstance(module, LAYERS)  # their sizes follow their weights
+        for name, value in _numbers_of(module)
         if 1 < value <= max(sizes) and value % len(every) == 0
     ]
     return sorted(found, key=lambda each: ("." in each.attribute, each.value not in sizes, each.value not in parts))

@@ -255,6 +255,7 @@ class Structures:
             head, by module and argument.
         least: by layer, the number of structures that stay, if more than one must.
         routers: weights of the routers of experts that may go whole, which are the names of the experts' layers.
+        rejected: reasons of structures that a trial has shown not to be removable, by number.
     """
 
     forest: Units
@@ -274,6 +275,7 @@ class Structures:
     entering: dict[tuple[str, str], tuple[int, Ints]] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)
     routers: set[str] = field(default_factory=set)
+    rejected: dict[int, str] = field(default_factory=dict)
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:
         """Return the branches without remaining structures."""
@@ -320,7 +322,8 @@ class Structures:
             roots = set(self.forest.roots(units).tolist())
             if roots & removable:
                 continue
-            reasons = [left] if any(roots) else [each for each in self.forest.reasons(units) if each != TIED] or [TIED]
+            tried = dict.fromkeys(self.rejected.get(root, left) for root in sorted(roots) if root)
+            reasons = [*tried] or [each for each in self.forest.reasons(units) if each != TIED] or [TIED]
             if module not in narrower or not {*reasons} <= {OUTPUT, TIED}:
                 self.kept.setdefault(module, "; ".join(reasons))
 

@@ -21,6 +21,7 @@ from paceline.slimming.structures.given_tensors import arguments
 from paceline.slimming.structures.kernels import NAMES, removable_pairs
 from paceline.slimming.structures.rules import ELEMENTWISE, RULES, Ties
 from paceline.slimming.structures.rules_recurrent import RECURRENT
+from paceline.slimming.structures.rules_tried import tried
 from paceline.slimming.structures.structures import (
     OUTPUT,
     PRODUCTS,
@@ -42,8 +43,10 @@ CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_con
 """Operations that only check a tensor."""
 SIZELESS = ("linear", "index", "index_add", "index_add_", *ELEMENTWISE)
 """Operations whose rules hold for dimensions whose size depends on data, such as the tokens of an expert."""
-CREATED = ("zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "randn", "rand")
+CREATED = ("zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "randn", "rand")
 """Operations that create a constant, or elements that are drawn one by one."""
+EXPANDED = ("expand", "expand_as")
+"""Operations that copy a tensor along dimensions of size 1."""
 COPIES = ("lift_fresh_copy", "lift_fresh", "detach", "detach_", "clone", "alias", "to", "_to_copy")
 """Operations that return their operand."""
 LAYERS = (
@@ -306,13 +309,15 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
                 ties.fix(each, why)
     if name in CREATED and shape is not None:
         return _created(found, shape)
-    if not any(each.fields for each in tensors):
+    if not any(each.fields for each in tensors) and (name not in EXPANDED or not _is_float(node)):
         return tensors[0] if name in COPIES and tensors else _plain(node)
     unsized = name not in SIZELESS and any(_is_unsized(each) for each in (node, *node.all_input_nodes))
     if name == "mean" and any(_name(user) == "sub" and user.args[1] is node for user in node.users):
         ties.name = "a mean that is subtracted"
     if name in RULES and shape is not None and not unsized:
         return RULES[name](ties, operands, shape)
+    if name not in (*RULES, OPAQUE) and not unsized and (found_by_trial := tried(node, tensors, ties)) is not None:
+        return found_by_trial
     why = f"{name} has a size that depends on data" if unsized else f"the operation {name} has no rule"
     why = str(operands[-1]) if name == OPAQUE else why
     if any((each < found.constants).any() for tensor in tensors for each in tensor.fields):
@@ -320,6 +325,11 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     for each in tensors:
         ties.fix(each, why)
     return _plain(node)
+
+
+def _is_float(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _reorders(node: fx.Node) -> bool:

@@ -1,7 +1,8 @@
 // Futures of a queue under Slurm's rule (src/paceline/scheduling/starts/future.py is the specification).
 //
 // A pass over the queue ends once no waiting shape fits the free devices, and a shape that was refused is tried again with a
-// shorter limit only. So most events cost no plan at all.
+// shorter limit only. So most events cost no plan at all. A plan only loses devices: after 1, 2, 4 ... reservations a shape is
+// left out whose job of the shortest limit no longer fits, and the pass ends without another.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -231,6 +232,8 @@ class Future {
     };
     std::vector<Found> found_;  // last reservation of each shape
     std::vector<Planned> plan_jobs_;
+    std::vector<size_t> ahead_, following_;  // next place in the queue of each shape, and behind each place
+    std::vector<double> shortest_;           // shortest limit of a shape from each place on
     Plan plan_;
 
     const Shape& needs(int64_t job) const { return (*shapes)[static_cast<size_t>(shape_of[job])]; }
@@ -258,6 +261,34 @@ class Future {
         return found;
     }
 
+    // Note where the jobs of each shape are from a place of the queue on. Those before it are gone.
+    void look_ahead(size_t place) {
+        const size_t none = waiting_.size();
+        ahead_.assign(shapes->size(), none);
+        following_.resize(none);
+        shortest_.resize(none + 1);
+        shortest_[none] = kNever;
+        for (size_t at = none; at-- > place;) {
+            size_t& next = ahead_[static_cast<size_t>(shape_of[waiting_[at]])];
+            following_[at] = next;
+            shortest_[at] = std::min(limit[waiting_[at]], shortest_[next]);
+            next = at;
+        }
+    }
+
+    // Leave out the shapes of which no later job can start. Returns whether any is left.
+    bool any_ahead() {
+        bool any = false;
+        for (size_t shape = 0; shape < shapes->size(); ++shape) {
+            if (!fitting_[shape]) continue;
+            const size_t next = ahead_[shape];
+            const double least = next < waiting_.size() ? shortest_[next] : kNever;
+            fitting_[shape] = next < waiting_.size() && least < refused_[shape] && !plan_.now((*shapes)[shape], least).empty();
+            any = any || fitting_[shape];
+        }
+        return any;
+    }
+
     void start(double now, size_t& left) {
         fitting_.assign(shapes->size(), 0);
         for (size_t shape = 0; shape < shapes->size(); ++shape) fitting_[shape] = counts_[shape] > 0;
@@ -267,8 +298,10 @@ class Future {
         left_ = room_;  // further tasks of an array neither start nor have a reservation
         bool planned = false, any = false;
         size_t reserved = 0;
-        for (int64_t& job : waiting_) {
+        for (size_t place = 0; place < waiting_.size(); ++place) {
+            int64_t& job = waiting_[place];
             const int64_t shape = shape_of[job], array = array_of[job];
+            if (planned) ahead_[static_cast<size_t>(shape)] = following_[place];
             if (array >= 0 && left_[static_cast<size_t>(array)] <= 0) continue;
             if (fitting_[shape]) {
                 Placement placement;
@@ -303,12 +336,14 @@ class Future {
                     for (const int64_t other : running_) plan_jobs_.push_back({planned_[other], other, &placements_[other]});
                     plan_.begin(now, free_, plan_jobs_);
                     planned = true;
+                    look_ahead(place + 1);
                 }
                 Found& last = found_[shape];
                 const double after = limit[job] >= last.limit ? last.moment : now;
                 last = {plan_.reserve(needs(job), limit[job], after), limit[job]};
                 ++reserved;
                 if (array >= 0) --left_[static_cast<size_t>(array)];
+                if (!(reserved & (reserved - 1)) && !any_ahead()) break;
             }
         }
         if (any) waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), int64_t{-1}), waiting_.end());

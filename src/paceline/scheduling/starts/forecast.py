@@ -243,9 +243,10 @@ class Forecaster:
         parts = np.split(rows, ends[:-1])
         coming = [(moments, part.astype(np.int64)) for (moments, _), part in zip(drawn, parts, strict=True)]
         past = [self.arrivals.jobs[row] for row in used.tolist()]
-        if self.queue.scheduler == "slurm":  # whose printed priorities contain the age
-            past = [replace(job, priority=0.0) for job in past]
-        return coming, [replace(job, submit_s=self.queue.now_s, array="", throttle=0, after=()) for job in past]
+        # the priorities that Slurm prints contain the age
+        fresh: dict[str, float] = {"priority": 0.0} if self.queue.scheduler == "slurm" else {}
+        now_s = self.queue.now_s
+        return coming, [replace(job, submit_s=now_s, array="", throttle=0, after=(), **fresh) for job in past]
 
     def variant(self, job: LoggedJob, changed: LoggedJob, length: LengthDistribution) -> StartForecast:
         """Return the forecast of a waiting job with other properties, on the same draws.

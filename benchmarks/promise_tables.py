@@ -23,6 +23,7 @@ HEADER = (
 FAILURES: Mapping[str, Callable[[str], bool]] = {
     "No budget of these can be met for": lambda why: "cannot be met" in why,
     "No file is exported of": lambda why: "cannot be exported" in why,
+    "All is output, so that nothing can go, in": lambda why: "nothing that could be removed" in why,
     "Other errors end": lambda why: True,
 }
 """Beginnings of sentences on rows without figures, and the reasons that they are of. The first that holds counts."""

@@ -278,13 +278,14 @@ def next_aim(points: Sequence[tuple[float, float]], wanted: float) -> float:
 
 
 def _nearer(search: Candidates, chosen: SmallDecoder, aim: float) -> SmallDecoder | None:
-    """Return a candidate for another aim: with the same layers if possible; None if there is none or no other one."""
+    """Return another candidate for an aim: with the same layers if possible, else the best one; None if there is none."""
     gone = len(search.influences) - len(chosen.layers)
     try:
-        found = search.one(chosen.importance, gone, aim) or search.every(aim)[0]
+        alike = search.one(chosen.importance, gone, aim)
+        found = [alike] if alike is not None and alike.plan != chosen.plan else search.every(aim)
     except UserError:
         return None
-    return None if found.plan == chosen.plan else found
+    return next((each for each in found if each.plan != chosen.plan), None)
 
 
 def _widths(search: Candidates, chosen: SmallDecoder) -> dict[str, tuple[int, int]]:

@@ -93,7 +93,7 @@ def test_jobs_of_a_kind_get_the_goodput_that_each_would_say() -> None:
     asked = [(job, kind, sizes[3 * index + kind]) for index, job in enumerate(jobs) for kind in range(3)]
     alone = [job.goodput(kind, int(legal[-1])) for job, kind, legal in asked]
     each = np.concatenate([table[legal] for table, (*_, legal) in zip(alone, asked, strict=True)])
-    assert goodput_on(asked).tolist() == pytest.approx(each.tolist()) and not len(goodput_on([]))
+    assert goodput_on(*zip(*asked, strict=True)).tolist() == pytest.approx(each.tolist()) and not len(goodput_on([], [], []))
     for table, found in zip(alone, goodput_tables([(job, kind, int(legal[-1])) for job, kind, legal in asked]), strict=True):
         assert found.tolist() == pytest.approx(table.tolist())
     assert shared_outlook(jobs[0]) is None and shared_outlook(jobs[1]) is jobs[1]

@@ -184,7 +184,7 @@ def _sizes(state: State) -> tuple[Ints, Ints, Ints, Array]:
 
 def _asked_sizes(state: State, ask: Sequence[int]) -> tuple[Ints, Ints, Ints, Array]:
     """Return job, type, devices and goodput of the sizes of these jobs, as their outlooks say."""
-    rows, asked = list[int](), list[tuple[Outlook, int, Ints]]()
+    rows, outlooks, types, sizes = list[int](), list[Outlook](), list[int](), list[Ints]()
     held, held_type = state.devices.tolist(), state.type_index.tolist()
     alone = len(state.fleet.groups) == 1
     groups = [
@@ -204,12 +204,14 @@ def _asked_sizes(state: State, ask: Sequence[int]) -> tuple[Ints, Ints, Ints, Ar
                 legal = _one_size(job.devices) if job.devices <= there else _NONE
             if legal.size:
                 rows.append(index)
-                asked.append((outlook, kind, legal))
-    if not asked:
+                outlooks.append(outlook)
+                types.append(kind)
+                sizes.append(legal)
+    if not rows:
         return _NO_SIZES
-    counts = [len(legal) for *_, legal in asked]
-    types, devices = np.array([kind for _, kind, _ in asked]), np.concatenate([legal for *_, legal in asked])
-    return np.repeat(rows, counts), np.repeat(types, counts), devices, goodput_on(asked)
+    counts = [len(legal) for legal in sizes]
+    rate = goodput_on(outlooks, types, sizes)
+    return np.repeat(rows, counts), np.repeat(types, counts), np.concatenate(sizes), rate
 
 
 @lru_cache(1 << 14)

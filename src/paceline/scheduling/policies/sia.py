@@ -8,6 +8,7 @@ Jobs grow at most twofold a round, by the ``max_devices`` of their outlook.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -87,7 +88,7 @@ def _asked(state: State) -> _GoodputTables:
     grids = [node_sizes(group) for group in state.fleet.groups]
     legal_sizes = _SizeTable(grids)
     rows, kinds, fixed = list[int](), list[int](), list[bool]()
-    sizes, asked = list[Ints](), list[tuple[Outlook, int, Ints]]()
+    sizes, outlooks = list[Ints](), list[Outlook]()
     held, held_type, starting = state.devices.tolist(), state.type_index.tolist(), (state.restarting_s > 0).tolist()
     there = [int(count) for count in state.capacity]
     groups = [(group, nodes.device, there[group]) for group, nodes in enumerate(state.fleet.groups)]
@@ -108,13 +109,14 @@ def _asked(state: State) -> _GoodputTables:
                 kinds.append(group)
                 fixed.append(False)
                 sizes.append(legal)
-                asked.append((outlook, group, legal))
+                outlooks.append(outlook)
     if not rows:
         return _GoodputTables(*(np.zeros(0, np.int64),) * 3, np.zeros(0), np.zeros(0, bool))
     counts, devices = [len(legal) for legal in sizes], np.concatenate(sizes)
     job_of, type_of, is_fixed = (np.repeat(values, counts) for values in (rows, kinds, fixed))
     rate = np.ones(len(devices))
-    rate[~is_fixed] = goodput_on(asked)
+    free = [not starts for starts in fixed]
+    rate[~is_fixed] = goodput_on(outlooks, list(compress(kinds, free)), list(compress(sizes, free)))
     runs = rate > 0
     return _GoodputTables(job_of[runs], devices[runs], type_of[runs], rate[runs], is_fixed[runs])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -78,35 +78,39 @@ def shared_outlook(outlook: Outlook) -> SharedOutlook | None:
     return outlook if getattr(outlook, "kind", None) is not None else None  # type: ignore[return-value]
 
 
-def goodput_on(asked: Sequence[tuple[Outlook, int, Ints]]) -> Array:
-    """Return the goodput of each (outlook, device type, sizes above 0, ascending) on its sizes, one after another.
+def goodput_on(outlooks: Sequence[Outlook], types: Sequence[int], sizes: Sequence[Ints]) -> Array:
+    """Return the goodput of each outlook on a device type on its sizes, one after another.
 
-    Jobs of one kind are computed together on the sizes that they ask for, and leave no tables in their outlooks.
+    Jobs of one kind are computed together on the sizes that they ask for, and leave no tables in their outlooks. The questions
+    come in three lists, as thousands of tuples would start Python's search for garbage.
+
+    Args:
+        outlooks, types, sizes: of each question. Sizes are above 0 and ascend.
     """
-    if not asked:
+    if not outlooks:
         return np.zeros(0)
-    counts = np.array([len(sizes) for *_, sizes in asked])
+    counts = np.array([len(legal) for legal in sizes])
     starts = counts.cumsum() - counts
-    devices = np.concatenate([sizes for *_, sizes in asked])
+    devices = np.concatenate(sizes)
     rate = np.zeros(len(devices))
-    alone, groups = _by_kind(asked)
+    alone, groups = _by_kind(outlooks, types)
     for group in groups:
         many = counts[group.entries]
         row = np.repeat(np.arange(len(many)), many)
         place = starts[group.entries][row] + np.arange(len(row)) - (many.cumsum() - many)[row]
-        sizes = devices[place]
-        present = np.bincount(sizes) > 0
-        found = group.table(np.flatnonzero(present))[row, (present.cumsum() - 1)[sizes]]
-        rate[place] = np.where(sizes < group.least[row], 0.0, found)
-    tables = _kept_tables([(outlook, kind, int(sizes[-1])) for outlook, kind, sizes in (asked[entry] for entry in alone)])
+        there = devices[place]
+        present = np.bincount(there) > 0
+        found = group.table(np.flatnonzero(present))[row, (present.cumsum() - 1)[there]]
+        rate[place] = np.where(there < group.least[row], 0.0, found)
+    tables = _kept_tables([(outlooks[entry], types[entry], int(sizes[entry][-1])) for entry in alone])
     for entry, table in zip(alone, tables, strict=True):
-        rate[starts[entry] : starts[entry] + counts[entry]] = table[asked[entry][2]]
+        rate[starts[entry] : starts[entry] + counts[entry]] = table[sizes[entry]]
     return rate
 
 
 def goodput_tables(asked: Sequence[tuple[Outlook, int, int]]) -> list[Array]:
     """Return the goodput of each (outlook, device type, most devices), as ``Outlook.goodput`` does."""
-    alone, groups = _by_kind(asked)
+    alone, groups = _by_kind([outlook for outlook, *_ in asked], [device_type for _, device_type, _ in asked])
     tables = dict(zip(alone, _kept_tables([asked[entry] for entry in alone]), strict=True))
     for group in groups:
         most = [asked[entry][2] for entry in group.entries]
@@ -146,11 +150,11 @@ class _KindGroup:
         return table * shared.factor if shared.factor != 1 else table
 
 
-def _by_kind(asked: Sequence[tuple[Outlook, int, Any]]) -> tuple[list[int], list[_KindGroup]]:
+def _by_kind(outlooks: Sequence[Outlook], types: Sequence[int]) -> tuple[list[int], list[_KindGroup]]:
     """Return the questions about single jobs, and those about many jobs of a kind on each type."""
     alone, kinds = list[int](), defaultdict[Hashable, defaultdict[int, list[int]]](lambda: defaultdict(list))
     last, by_type = None, None
-    for entry, (outlook, device_type, _) in enumerate(asked):
+    for entry, (outlook, device_type) in enumerate(zip(outlooks, types, strict=True)):
         if outlook is not last:
             last, kind = outlook, getattr(outlook, "kind", None)
             by_type = None if kind is None else kinds[kind]
@@ -159,8 +163,8 @@ def _by_kind(asked: Sequence[tuple[Outlook, int, Any]]) -> tuple[list[int], list
         else:
             by_type[device_type].append(entry)
     groups = []
-    for device_type, entries in ((group, entries) for types in kinds.values() for group, entries in types.items()):
-        group = _KindGroup.of(entries, [asked[entry][0] for entry in entries], device_type)  # type: ignore[misc]
+    for device_type, entries in (item for by_type in kinds.values() for item in by_type.items()):
+        group = _KindGroup.of(entries, [outlooks[entry] for entry in entries], device_type)  # type: ignore[misc]
         if group is None:
             alone += entries
         else:

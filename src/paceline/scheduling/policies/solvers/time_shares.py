@@ -78,8 +78,9 @@ class ShareDemand:
         left = np.zeros(len(self.rows))
         fastest = self.speed.argmax(axis=1)
         top = self.speed[np.arange(len(left)), fastest]
-        for index, (row, kind, rate) in enumerate(zip(self.rows.tolist(), fastest.tolist(), top.tolist(), strict=True)):
-            asked, outlook = int(self.devices[index]), self.state.outlooks[row]
+        columns = (part.tolist() for part in (self.rows, fastest, top, self.devices))
+        for index, (row, kind, rate, asked) in enumerate(zip(*columns, strict=True)):
+            outlook = self.state.outlooks[row]
             if (shared := shared_outlook(outlook)) is not None:
                 left[index] = shared.progress_left() / rate * rate
             else:
@@ -105,7 +106,7 @@ def speeds(state: State) -> Array:
     known = np.zeros(len(table), bool) if fixed is None else ~np.isnan(fixed.rate).any(axis=1)
     if fixed is not None:
         table[known] = np.where(state.requested[:, None] <= state.capacity, fixed.rate, 0.0)[known]
-    rows, kinds, questions = list[int](), list[int](), list[tuple[Outlook, int, Ints]]()
+    rows, kinds, outlooks, sizes = list[int](), list[int](), list[Outlook](), list[Ints]()
     capacity = list(zip(state.capacity.tolist(), state.fleet.types, strict=True))
     for index in np.flatnonzero(~known).tolist():
         job, outlook, asked = state.jobs[index], state.outlooks[index], int(state.requested[index])
@@ -118,8 +119,9 @@ def speeds(state: State) -> Array:
             else:
                 rows.append(index)
                 kinds.append(kind)
-                questions.append((outlook, kind, size))
-    table[rows, kinds] = goodput_on(questions)
+                outlooks.append(outlook)
+                sizes.append(size)
+    table[rows, kinds] = goodput_on(outlooks, kinds, sizes)
     return table
 
 

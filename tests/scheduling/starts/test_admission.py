@@ -222,3 +222,15 @@ def test_a_limit_on_a_type_binds_jobs_that_may_use_no_other() -> None:
     assert [job.reason for job in queue.held] == [
         "never starts: it asks for 8 devices, and a job of QOS q may hold 4 a100 devices"
     ]
+
+
+@pytest.mark.parametrize(("held", "devices", "start_s"), [(0, 8, 0.0), (4, 2, 0.0), (7, 2, 3600.0)])
+def test_a_workload_may_be_admitted_in_part(held: int, devices: int, start_s: float) -> None:
+    """Kueue, tasks/run/jobs, "Partial admission": all eight pods where they fit, else at least two."""
+    job = workload("w", "l", 1, "08:30")
+    job["spec"]["podSets"][0] |= {"count": 8, "minCount": 2}
+    running = [workload("r", "l", held, "09:00", runs_in="q")] if held else []
+    queue = kueue_queue(cluster_queue("q", 8), local_queue("l", "q"), *running, job)
+    options = ForecastOptions(futures=8, arrivals=False, lengths="limits")
+    assert [(each.job.devices, each.start()) for each in Forecaster(queue, options).forecast().jobs] == [(devices, start_s)]
+    assert any("ns/w with at least 2 of 8" in note for note in queue.notes) is (devices == 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -32,11 +33,42 @@ def in_cluster_queues(jobs: Sequence[LoggedJob], settings: KueueSettings, by_fla
         if job.state == "running" and name in settings.queues:
             reason = _eviction(job, name, settings) or reason
         gang = job.gang if job.state == "waiting" and job.gang else job.devices
+        pods = job.nodes * gang // job.devices if job.gang and job.devices and not job.nodes * gang % job.devices else job.nodes
         types = tuple(kind for kind in job.device_types if kind not in flavors)
-        found.append(
-            replace(job, queue=name or job.queue, nodes=0, pods=job.nodes, reason=reason, devices=gang, device_types=types)
-        )
+        found.append(replace(job, queue=name or job.queue, nodes=0, pods=pods, reason=reason, devices=gang, device_types=types))
     return tuple(found)
+
+
+def admitted_whole(
+    jobs: Sequence[LoggedJob], asked: Sequence[LoggedJob], running: Sequence[LoggedJob], settings: KueueSettings, total: int
+) -> tuple[LoggedJob, ...]:
+    """Return waiting jobs of Kueue, with all pods for one that is first in line and for which enough is free at present.
+
+    Kueue admits fewer pods, down to ``minCount``, only where all of them do not fit (PartialAdmission). A job that must wait
+    starts once its least number fits.
+
+    Args:
+        asked: the same jobs with all pods. ``total``: devices of the nodes.
+    """
+    free = total - sum(job.devices for job in running)
+    found = []
+    for job, whole in zip(jobs, asked, strict=True):
+        queue = settings.queues.get(job.queue)
+        first = all(job is other or (-job.priority, job.submit_s) <= (-other.priority, other.submit_s) for other in jobs)
+        if job.gang and first and queue is not None and whole.devices <= min(free, _free_of(job, queue, running)):
+            job = replace(job, devices=whole.devices, pods=whole.nodes, gang=0)
+        found.append(job)
+    return tuple(found)
+
+
+def _free_of(job: LoggedJob, queue: ClusterQueue, running: Sequence[LoggedJob]) -> float:
+    """Return the devices of one flavor that a queue has left, all of its running jobs counted, before what its cohort lends."""
+    borrows = {flavor: quota.borrowing_limit for flavor, quota in queue.quotas.items()} if queue.cohort else {}
+    most = [
+        quota.nominal + (math.inf if borrows.get(flavor, 0) is None else borrows.get(flavor, 0) or 0)
+        for flavor, quota in queue.quotas.items()
+    ]
+    return max(most, default=0) - sum(other.devices for other in running if other.queue == job.queue)
 
 
 def _cluster_queue(job: LoggedJob, settings: KueueSettings) -> tuple[str, str]:

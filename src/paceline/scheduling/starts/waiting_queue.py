@@ -17,6 +17,7 @@ from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.queues.unknown_names import ignored_limits, unstated_resources
 from paceline.scheduling.starts.admission import (
     BlockedQueues,
+    admitted_whole,
     in_cluster_queues,
     in_open_partitions,
     is_evicted,
@@ -109,8 +110,11 @@ class WaitingQueue:
         if isinstance(settings, SlurmSettings):
             waiting = in_open_partitions(waiting, settings)
         if isinstance(settings, KueueSettings):
-            notes += _gangs(waiting)
+            asked = waiting
             running, waiting, ended = (in_cluster_queues(jobs, settings, nodes.quotas) for jobs in (running, waiting, ended))
+            if rules == "kueue":
+                waiting = admitted_whole(waiting, asked, running, settings, nodes.total)
+            notes += _gangs(waiting, asked, rules)
         evicted = tuple(replace(job, state="waiting") for job in running if is_evicted(job))
         running = tuple(job for job in running if not is_evicted(job))
         if settings is not None and nodes.types:
@@ -262,11 +266,17 @@ def _without_history(ended: Sequence[LoggedJob], history: JobLog | None, schedul
     return [f"{why}. Lengths follow from limits and published ratios alone."]
 
 
-def _gangs(waiting: Sequence[LoggedJob]) -> list[str]:
-    """Return a sentence on the waiting jobs that start with a part of their devices; none without one."""
-    found = [job for job in waiting if job.gang]
-    names = ", ".join(f"{job.name} with {job.gang} of {job.devices}" for job in found[:3])
-    return [f"Jobs that start with their gang (minAvailable): {names}{', ...' * (len(found) > 3)}."] if found else []
+def _gangs(waiting: Sequence[LoggedJob], asked: Sequence[LoggedJob], scheduler: Scheduler) -> list[str]:
+    """Return a sentence on the waiting jobs that start with a part of their devices; none without one.
+
+    Args:
+        asked: the same jobs with all of their devices.
+    """
+    found = [(job, whole) for job, whole in zip(waiting, asked, strict=True) if job.gang]
+    least = "at least " if scheduler == "kueue" else ""
+    names = ", ".join(f"{job.name} with {least}{job.gang} of {whole.devices}" for job, whole in found[:3])
+    what = "a part of their pods (minCount)" if scheduler == "kueue" else "their gang (minAvailable)"
+    return [f"Jobs that start with {what}: {names}{', ...' * (len(found) > 3)}."] if found else []
 
 
 def set_apart(

@@ -44,7 +44,7 @@ class LoggedJob:
         array: id of its array job. ``tasks``: numbers of the waiting tasks of an array that one row stands for.
         throttle: most tasks of its array that run at once; 0: no bound.
         after: names of jobs or arrays that it waits for, each with ``start`` or ``end``, or ``singleton`` and no name.
-        gang: devices with which it may start, if those are fewer (Volcano's ``minAvailable``); 0: all.
+        gang: devices with which it may start, if those are fewer (Volcano's ``minAvailable``, Kueue's ``minCount``); 0: all.
         place: file and row.
         notes: kinds of remarks, which are counted in the answer.
     """

@@ -85,6 +85,7 @@ def _workload(
     space = texts(item, "metadata", "namespace")
     assigned = {texts(each, "name") or "main": each for each in table(status, "admission").get("podSetAssignments") or ()}
     total, types, pods, command = PodDevices(), [], 0, ""
+    least = 0
     path = f"{space}/{texts(spec, 'queueName')}"
     of_queue = texts(status, "admission", "clusterQueue") or local.get(path, "")
     topology: Literal["", "node", "rack"] = ""
@@ -94,6 +95,7 @@ def _workload(
         count = int(number(texts(assignment, "count") or texts(pod_set, "count"), 1.0))
         total = PodDevices(total.count + count * own.count, own.share, own.profile) if own.count else total
         pods += count if own.count else 0
+        least += own.count * int(number(texts(pod_set, "minCount"), count))
         command = command or words
         flavor = texts(assignment, "flavors", own.name) if own.name else ""
         if own.count:
@@ -126,6 +128,7 @@ def _workload(
         run_s=0.0 if checked else end - start,
         limit_s=number(texts(spec, "maximumExecutionTimeSeconds"), 0.0),
         devices=total.count,
+        gang=least if state == "waiting" and least < total.count else 0,
         device_types=named_types if len(named_types) == 1 else (),
         share=total.share,
         profile=total.profile,

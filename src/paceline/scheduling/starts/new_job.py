@@ -75,6 +75,7 @@ def parse_new(text: str, queue: WaitingQueue) -> NewJob:
         limit_s=limit_s,
         devices=devices * max(nodes, 1),
         nodes=nodes,
+        node_devices=devices if nodes else 0,
         device_types=types,
         profile=profile,
         share=share,

@@ -94,12 +94,16 @@ class PolicyCluster:
         return tuple(dict.fromkeys(self.group_of[list(self.nodes.pool(job))].tolist()))
 
     def pod_devices(self, job: LoggedJob) -> int:
-        """Return the devices of each pod of a job; 0 if it has none, they differ, or no kind of node can hold them all."""
-        if self.nodes.quotas or not job.pods or job.devices % job.pods:
+        """Return the devices of each pod of a job; 0 if it has none, they differ, or no kind of node can hold them all.
+
+        The part of a job of Slurm on each of its nodes is a pod. Two small ones may be on one node, which Slurm never does.
+        """
+        pods = job.pods or (job.nodes if spans_nodes(job) else 0)
+        if self.nodes.quotas or not pods or job.devices % pods:
             return 0
-        each = job.devices // job.pods
+        each = job.devices // pods
         kinds = [self.fleet.groups[group] for group in self.groups(job)]
-        return each if any(kind.devices_per_node // each * kind.nodes >= job.pods for kind in kinds) else 0
+        return each if any(kind.devices_per_node // each * kind.nodes >= pods for kind in kinds) else 0
 
     def most(self, job: LoggedJob) -> int:
         """Return the most devices that a job could get if no other job ran: on one kind of node, within the quotas."""
@@ -123,6 +127,11 @@ class PolicyCluster:
     def _quotas(self) -> QuotaTree:
         assert isinstance(self.settings, KueueSettings)
         return QuotaTree(self.settings, self._flavor_groups)
+
+
+def spans_nodes(job: LoggedJob) -> bool:
+    """Return whether a job of Slurm asks for several devices on each of several nodes."""
+    return job.nodes > 1 and job.node_devices > 1 and job.nodes * job.node_devices == job.devices
 
 
 def _kinds(nodes: QueueNodes, settings: Settings) -> list[Hashable]:

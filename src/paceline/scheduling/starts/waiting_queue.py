@@ -26,7 +26,7 @@ from paceline.scheduling.starts.admission import (
     with_named_queues,
 )
 from paceline.scheduling.starts.arrivals import components_joined, predecessors
-from paceline.scheduling.starts.policy_cluster import PolicyCluster
+from paceline.scheduling.starts.policy_cluster import PolicyCluster, spans_nodes
 from paceline.scheduling.starts.preemptions import preemptable_text
 from paceline.scheduling.starts.queue_nodes import QueueNodes
 from paceline.scheduling.starts.reason_codes import held_text, reason_of
@@ -119,6 +119,7 @@ class WaitingQueue:
         running = tuple(job for job in running if not is_evicted(job))
         if settings is not None and nodes.types:
             single = any(job.devices > 1 and (job.nodes == 1 or job.topology == "node") for job in (*running, *waiting))
+            single = single or any(map(spans_nodes, waiting))
             single = single or isinstance(settings, KueueSettings)  # whose pods are each on one node
             single = single or (isinstance(settings, SlurmSettings) and settings.preempt != "none")  # stops jobs by node
             cluster = PolicyCluster.of(nodes, settings, single)

@@ -165,7 +165,7 @@ def _numbers(structures: Structures, removed: Collection[int]) -> dict[str, dict
     for layer, every in structures.layers().items():
         left = sum(structure.number not in removed for structure in every)
         for number in structures.numbers.get(layer, ()) if left < len(every) else ():
-            found[number.module][number.attribute] = number.value * left // len(every)
+            found[number.module][number.attribute] = number.value if number.stays else number.value * left // len(every)
     return dict(found)
 
 

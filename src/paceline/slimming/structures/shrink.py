@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 
 from paceline.errors import UserError
+from paceline.slimming.code_numbers import is_code, state
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.averages import refit
 from paceline.slimming.structures.experts import without_experts
@@ -104,12 +105,20 @@ def _refit(small: nn.Module, plan: SlimPlan) -> None:
         _count_heads(small, path, *count)
     modules = dict(small.named_modules())
     for path, numbers in plan.numbers.items():
-        for attribute, value in numbers.items() if path in modules else ():
-            _set_number(modules[path], attribute, value)
+        if path in modules:
+            _set_numbers(modules[path], numbers)
     for path, inputs in plan.inputs.items():
         modules[path].register_forward_pre_hook(NarrowInputs(inputs), with_kwargs=True)
     if any(isinstance(module, RecurrentStack) for module in modules.values()):
         small.register_forward_hook(WholeStates())
+
+
+def _set_numbers(module: nn.Module, numbers: Mapping[str, int]) -> None:
+    """Set numbers that a module holds in attributes, or that its code states."""
+    state(module, {place: value for place, value in numbers.items() if is_code(place)})
+    for attribute, value in numbers.items():
+        if not is_code(attribute):
+            _set_number(module, attribute, value)
 
 
 def _set_number(module: nn.Module, attribute: str, value: int) -> None:

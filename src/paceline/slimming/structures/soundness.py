@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError, shorten
+from paceline.slimming.code_numbers import is_quotient, recorded
 from paceline.slimming.export.export_failure import ExportFailure
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import differs, load, masked
@@ -134,6 +135,7 @@ class _Trial:
         self.inputs = tuple(each.float() if isinstance(each, Tensor) and each.is_floating_point() else each for each in inputs)
         self.trains = self._runs_in_training(self.model)
         self._names: list[tuple[tuple[str, str], ...]] = []
+        self._stated: dict[str, dict[str, int]] | None = None
 
     def why_not(self, layers: Collection[Sequence[RemovableStructure]]) -> str:
         """Return the reason why these layers cannot lose structures; empty if they can."""
@@ -156,13 +158,45 @@ class _Trial:
         together = (tuple(chain.from_iterable(each)) for count in (1, 2) for each in combinations(many, count))
         first = (each for count in (1, 2, 3) for each in combinations(own, count))
         settings = (each for count in (1, 2) for each in combinations(may, count) if not set(each) <= set(own))
-        for numbers in chain(alike, islice(together, MOST_TRIALS), islice(first, MOST_TRIALS), islice(settings, MOST_TRIALS)):
+        code = self._code_numbers(every)
+        literal = (tuple(chain.from_iterable(each)) for count in (1, 2, 3) for each in combinations(code, count))
+        mixed = ((one, *chain.from_iterable(each)) for one in own for count in (1, 2) for each in combinations(code, count))
+        ways = (together, first, settings, literal, mixed)
+        for numbers in chain(alike, *(islice(each, MOST_TRIALS) for each in ways)):
             self.found.numbers[layer] = tuple(numbers)
             if not self.why_not([every]) and not self.why_not([*others, every]):
                 self._names.append(tuple((_relative(each.module, depth), each.attribute) for each in numbers))
                 return True
         self.found.numbers.pop(layer, None)
         return False
+
+    def _code_numbers(self, every: Sequence[RemovableStructure]) -> list[tuple[WidthNumber, ...]]:
+        """Return the numbers in the code around a layer that may be its width, those of one value in a module together.
+
+        Quotients that are the width of one structure, such as ``width // heads``, then stay as they are.
+        """
+        if self._stated is None:
+            with recorded(self.model) as self._stated, torch.no_grad(), torch.random.fork_rng(devices=[]):
+                self.model(*self.inputs)
+        tensors = {**dict(self.model.named_parameters(remove_duplicate=False)), **dict(self.model.named_buffers())}
+        sizes = {len(tensors[part.parameter]) for part in every[0].slices if part.parameter in tensors}
+        sizes |= {tensors[part.parameter].shape[part.dim] for part in every[0].slices if part.parameter in tensors}
+        rows = {len(part.indices) for part in every[0].slices} - {1}
+        names = [part.parameter.split(".")[:-1] for part in every[0].slices]
+        paths = dict.fromkeys(".".join(name[:depth]) for name in names for depth in range(len(name), -1, -1))
+        found: dict[tuple[str, int], list[WidthNumber]] = defaultdict(list)
+        for path in paths:
+            module = self.model.get_submodule(path) if path else self.model
+            stay = []
+            for place, value in self._stated.get(path, {}).items():
+                if value in rows and is_quotient(module, place):
+                    stay.append(WidthNumber(path, place, value, stays=True))
+                elif value <= max(sizes) and value % len(every) == 0:
+                    found[path, value].append(WidthNumber(path, place, value))
+            for key in found if stay else ():
+                found[key] += stay if key[0] == path else []
+        first = {*sizes, len(every)}
+        return [tuple(found[key]) for key in sorted(found, key=lambda key: (key[1] not in first, key[1]))]
 
     def without(self, removed: Collection[int]) -> str:
         """Return the reason why these structures cannot be removed; empty if they can."""

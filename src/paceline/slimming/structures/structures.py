@@ -160,11 +160,16 @@ class RemovableStructure:
 
 @dataclass(frozen=True, slots=True)
 class WidthNumber:
-    """Number in a module's code that shrinks with a layer: ``module.attribute``, now ``value``."""
+    """Number in a module's code that shrinks with a layer: ``module.attribute``, now ``value``.
+
+    Attributes:
+        stays: the number does not shrink; the code would compute another one from widths that do.
+    """
 
     module: str
     attribute: str
     value: int
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)

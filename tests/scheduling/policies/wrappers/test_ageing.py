@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from paceline.scheduling.policies.las import las
 from paceline.scheduling.policies.paceline import paceline
 from paceline.scheduling.policies.registry import POLICIES
 from paceline.scheduling.policies.serving_order import fifo, srtf
+from paceline.scheduling.policies.themis import themis
 from paceline.scheduling.policies.wrappers.ageing import PATIENCE, aged, aged_by_deadlines
 from paceline.scheduling.simulate.run import DurationRun
 from paceline.scheduling.simulate.schedule import ClusterSettings
@@ -89,17 +91,19 @@ def test_no_job_starves_whatever_arrives(name: str, jobs: list[Job]) -> None:
     assert worst_wait(jobs, POLICIES[name].decide) <= 2 * PATIENCE
 
 
-def test_jobs_of_equal_length_take_no_turns_in_a_backlog() -> None:
-    """Equal jobs on 30 of 32 devices, and a job of 16, which leaves a backlog. Taking turns would take a third longer."""
+@pytest.mark.parametrize(("policy", "known", "devices", "count"), [(paceline, False, 1, 300), (themis, True, 4, 200)])
+def test_jobs_of_equal_length_take_no_turns_in_a_backlog(policy: Policy, known: bool, devices: int, count: int) -> None:
+    """Equal jobs on 30 of 32 devices, and a job of 16, which leaves a backlog. Taking turns would take up to a third longer."""
     fleet = Fleet((NodeGroup.of("T4", 4, 8, price=0.5),))
-    jobs = [rigid(f"small {n}", 1800, 1, 60 * n) for n in range(300)]
+    jobs = [rigid(f"small {n}", 1800, devices, 60 * devices * n) for n in range(count)]
     jobs = sorted([*jobs, rigid("large", 3600, 16, 3000)], key=lambda job: job.arrival_s)
 
     def mean_s(policy: Policy) -> float:
-        outcomes = simulate(jobs, fleet, policy, DurationRun, ClusterSettings()).outcomes  # lengths are unknown
+        runs = partial(DurationRun, durations_known=known)
+        outcomes = simulate(jobs, fleet, policy, runs, ClusterSettings()).outcomes
         return float(np.mean([outcome.jct_s for outcome in outcomes]))
 
-    assert mean_s(aged(paceline)) < mean_s(fifo)
+    assert mean_s(aged(policy)) < mean_s(fifo)
 
 
 def test_it_is_overdue_after_four_times_the_mean_run_and_its_own_length() -> None:

@@ -19,6 +19,8 @@ Overdue jobs leave a backlog. Until no job waits, running jobs of unknown length
 devices vary less than exponential ones. Taking turns then makes the mean completion longer than first in, first out, as a job
 that has run long is near its end. Otherwise it makes it shorter, and the policy decides (squared coefficient of variation below
 and above 1: Kleinrock, Queueing Systems 2, 1976, section 4.4). Chosen in sight of one stream of equal jobs with a large one.
+A job of known length keeps its devices if no waiting job is shorter than its rest or needs fewer devices: another job in its
+place could only end later (shortest remaining time first: Schrage, Operations Research 16, 1968).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.scheduling.fleet import MOST_DEVICES
 from paceline.scheduling.state import Decision, Policy, State
 from paceline.units import format_seconds
 
@@ -89,7 +92,7 @@ def aged(policy: Policy, share: float = SHARE) -> Policy:
         memory = _Leases.read(state.memory)
         leases = {name: end_s for name, end_s in memory.leases.items() if end_s > state.time_s + MARGIN_S}
         kept = _kept(state, leases)
-        settled = _uncertain(state) if memory.backlog and _is_even(state) else {}
+        settled = _settled(state) if memory.backlog else {}
         decision = _around(policy, state, _fitting(state, kept, settled), memory.inner)
         queue = _Queue(state)
         granted, drained = queue.grants(np.flatnonzero(decision.devices == 0), kept, share)
@@ -165,16 +168,37 @@ def _is_even(state: State) -> bool:
     return state.ended >= FEWEST_ENDED and state.ended_ran_squared * state.ended < 2 * state.ended_ran_s**2
 
 
-def _uncertain(state: State) -> Held:
-    """Return the devices of running jobs of unknown length that do not adapt their devices."""
-    held = {}
+def _settled(state: State) -> Held:
+    """Return the devices of running jobs that taking turns would only delay. Jobs that adapt their devices are left out.
+
+    These are jobs of unknown length, if ended jobs vary little, and those of known length that end before each waiting job
+    would, on no more devices than it needs: a job in their place would not end sooner.
+    """
+    held, unknown = dict[int, tuple[int, int]](), _is_even(state)
+    shortest: tuple[float, int] | None = None
     for index in np.flatnonzero(state.devices).tolist():
         size, group = int(state.devices[index]), int(state.type_index[index])
-        if "devices" not in state.jobs[index].adapts and not math.isfinite(
-            float(state.outlooks[index].seconds_left(group, size)[size])
-        ):
+        if "devices" in state.jobs[index].adapts:
+            continue
+        left_s = float(state.outlooks[index].seconds_left(group, size)[size])
+        if math.isfinite(left_s):
+            shortest = shortest or _shortest_waiting(state)
+            if left_s <= shortest[0] and size <= shortest[1]:
+                held[index] = size, group
+        elif unknown:
             held[index] = size, group
     return held
+
+
+def _shortest_waiting(state: State) -> tuple[float, int]:
+    """Return the shortest length in seconds and the fewest devices of waiting jobs; 0 if the length of one is unknown."""
+    least_s, fewest = math.inf, MOST_DEVICES
+    for index in np.flatnonzero(state.devices == 0).tolist():
+        sizes = _sizes(state, index)
+        for group, (size, _) in sizes.items():
+            left_s = float(state.outlooks[index].seconds_left(group, size)[size])
+            least_s, fewest = min(least_s, left_s if math.isfinite(left_s) else 0.0), min(fewest, size)
+    return least_s, fewest
 
 
 def _fitting(state: State, first: Held, others: Held) -> Held:

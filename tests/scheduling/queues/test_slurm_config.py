@@ -104,6 +104,7 @@ def test_preemption_is_read() -> None:
             partitions={"gpu": SlurmPartition(grace_s=120, preempt_mode="off")},
         )
     assert parse_slurm("PreemptMode = OFF\n").preempt_mode == "off"
+    assert parse_slurm("PreemptMode = OFF\nPreemptParameters = min_exempt_priority=5000\n").exempt_priority == 5000
     assert parse_slurm("PreemptMode = REQUEUE\nJobRequeue = 0\n").preempt_mode == "cancel"
 
 

@@ -144,6 +144,7 @@ _PREEMPTION: Mapping[str, str] = {
     "reorder_count": "reorder_count",
     "youngest_first": "youngest_first",
     "strict_order": "strict_order",
+    "min_exempt_priority": "exempt_priority",
 }
 """Field of each part of ``PreemptParameters``. In ``SchedulerParameters`` their names begin with ``preempt_``."""
 

@@ -83,6 +83,7 @@ class SlurmSettings:
             Suspended jobs keep their devices, so that no job starts by it (``job_res_rm_job`` of select/cons_tres, action 2).
         preempts_within: jobs may preempt those of the same QOS with less priority (``PreemptMode=WITHIN``).
         youngest_first, reorder_count, strict_order: order of the jobs to preempt (``PreemptParameters``).
+        exempt_priority: priority from which on a job is not preempted (``min_exempt_priority``).
         backfill: plan reservations; False: the first job that waits blocks its partition.
         window_s: reservations begin within this time (``bf_window``).
         max_tested: jobs for which the backfill looks (``bf_max_job_test``).
@@ -115,6 +116,7 @@ class SlurmSettings:
     preempts_within: bool = False
     youngest_first: bool = False
     reorder_count: int = 1
+    exempt_priority: float = math.inf
     strict_order: bool = False
     backfill: bool = True
     window_s: float = DAY_S

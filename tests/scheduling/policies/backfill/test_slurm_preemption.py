@@ -100,6 +100,8 @@ FIRST = Qos(preempts=("low",))
         (Qos(preempt_mode="cancel", grace_s=60), {}, (0, -110), (110, 210)),
         (Qos(preempt_mode="suspend"), {}, (0, 1000), (1000, 1100)),
         (Qos(), {"preempt_mode": "off"}, (0, 1000), (1000, 1100)),
+        (Qos(), {"exempt_priority": 0}, (0, 1000), (1000, 1100)),
+        (Qos(), {"exempt_priority": 1}, (0, 171, 1121), (50, 150)),
         (Qos(), {"exempt_s": 300}, (0, 421, 1121), (300, 400)),
         (Qos(exempt_s=200), {"exempt_s": 300}, (0, 321, 1121), (200, 300)),
         (Qos(exempt_s=0), {"exempt_s": 300, "preempt_mode": "cancel"}, (0, -50), (50, 150)),

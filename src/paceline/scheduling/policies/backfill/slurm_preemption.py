@@ -171,6 +171,8 @@ class SlurmPreemption(Preemption):
 
     def _is_candidate(self, other: int) -> bool:
         """Return whether a running job is no longer protected. If it is, note when it will not be."""
+        if self._priority[other] >= self._settings.exempt_priority:
+            return False
         state, job = self.plan.state, self.plan.state.jobs[other]
         held_s = float(state.held_s[other])
         until_s = max(exempt_s(self._kinds[other], self._settings), job.min_run_s)

@@ -94,3 +94,18 @@ def test_a_node_has_devices_of_several_types_and_each_state_says_whether_it_star
     assert list(zip(found.names, found.devices.tolist(), strict=True)) == [(name, count) for name in there for count in (4, 2)]
     assert "V100" in found.types[1] and found.away == ("g4", "g5", "g6")
     assert parse_nodes(JobFile.of(f"NODELIST|GRES|STATE\n{rows[:0]}g0|gpu:a:1,gpu:b:1|idle\n", "n"), True).total == 1
+
+
+def test_sinfo_in_json_and_in_columns_of_fixed_width() -> None:
+    """``sinfo --json`` (data_parser/v0.0.40) and ``sinfo -N -O``."""
+    group = {"node": {"state": ["MIXED"]}, "nodes": {"nodes": ["g1"]}, "gres": {"total": "gpu:a100:8(S:0-1)"}}
+    away = {"node": {"state": ["IDLE", "DRAIN"]}, "nodes": {"nodes": ["g2"]}, "gres": {"total": "gpu:a100:8"}}
+    text = json.dumps({"sinfo": [{**each, "partition": {"name": "gpu"}} for each in (group, away)]})
+    wide = "".join(f"{cell:<20}" for cell in ("NODELIST", "PARTITION", "GRES", "STATE"))
+    rows = ["".join(f"{cell[:20]:<20}" for cell in ("g1", "gpu", "gpu:a100:8(S:0-1)", "mixed"))]
+    for source in (text, "\n".join([wide, *rows])):
+        found = parse_nodes(JobFile.of(source, "nodes"))
+        assert (found.names, found.devices.tolist(), found.of_queue) == (("g1",), [8], {"gpu": (0,)})
+    rows += ["".join(f"{cell[:20]:<20}" for cell in ("g2", "gpu", "gpu:nvidia_a100-sxm4-80gb:8", "mixed"))]
+    with pytest.raises(UserError, match="cuts off the devices of g2"):
+        parse_nodes(JobFile.of("\n".join([wide, *rows]), "nodes"))

@@ -12,7 +12,7 @@ import numpy as np
 from paceline.errors import UserError
 from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.starts.queue_nodes import QueueNodes
-from paceline.scheduling.traces.content import JobFile
+from paceline.scheduling.traces.content import JobFile, texts
 from paceline.scheduling.traces.logs.gres import held_devices, split_slice
 from paceline.scheduling.traces.logs.kubernetes import slice_type, split_product
 from paceline.scheduling.traces.logs.slurm_jobs import expanded_nodes
@@ -108,7 +108,7 @@ def _parsed(source: JobFile) -> Iterator[_PrintedNode]:
     if "NodeName=" in text:
         yield from _blocks(text)
         return
-    yield from _table(source.lines)
+    yield from _table(source)
 
 
 def _blocks(text: str) -> Iterator[_PrintedNode]:
@@ -121,24 +121,37 @@ def _blocks(text: str) -> Iterator[_PrintedNode]:
             yield _PrintedNode(name, queues, count, kind, cpus, _is_away(fields.get("State", "")))
 
 
-def _table(lines: Sequence[str]) -> Iterator[_PrintedNode]:
-    """Yield the nodes of ``sinfo`` in columns with a header."""
-    header: list[str] = []
-    for line in lines:
-        cells = [cell.strip() for cell in (line.split("|") if "|" in line else line.split())]
-        if not header:
-            header = [cell.casefold() for cell in cells]
-            continue
-        row = dict(zip(header, cells, strict=False))
+def _table(source: JobFile) -> Iterator[_PrintedNode]:
+    """Yield the nodes of ``sinfo`` in columns with a header. Raises UserError for a column of devices that was cut off."""
+    for row in _rows(source):
         names = row.get("nodelist") or row.get("hostnames") or row.get("node")
         if not names:
             continue
+        if row.get("gres", "").endswith("+"):
+            raise UserError(f"{source.name} cuts off the devices of {names} ({row['gres']})", f"print wider columns: {SINFO}")
         cpus = re.sub(r"\D.*", "", row.get("cpus", "")) or "0"
         queue = row.get("partition", "").rstrip("*")
         away = _is_away(row.get("state", ""))
         for name in expanded_nodes(names):
             for count, kind in _gpus(row.get("gres", "")):
                 yield _PrintedNode(name, (queue,) if queue else (), count, kind, int(cpus), away)
+
+
+def _rows(source: JobFile) -> Iterator[dict[str, str]]:
+    """Yield the cells of each row by their column, in columns of fixed width or between bars or blanks."""
+    table = source.table
+    if table is not None and table.cuts:
+        header = [column.casefold() for column in table.header]
+        for line in table.rows()[0]:
+            yield {name: line.text(column) for name, column in zip(header, table.header, strict=True)}
+        return
+    header = []
+    for text in source.lines:
+        cells = [cell.strip() for cell in (text.split("|") if "|" in text else text.split())]
+        if header:
+            yield dict(zip(header, cells, strict=False))
+        else:
+            header = [cell.casefold() for cell in cells]
 
 
 def _is_away(state: str) -> bool:
@@ -163,11 +176,26 @@ def _objects(objects: Sequence[Any]) -> Iterator[_PrintedNode]:
             continue
         if isinstance(item.get("items"), list):
             yield from _objects(item["items"])
+        elif isinstance(item.get("sinfo"), list):
+            for group in item["sinfo"]:
+                yield from _sinfo_group(group) if isinstance(group, Mapping) else ()
         elif isinstance(item.get("nodes"), list):
             for node in item["nodes"]:
                 yield from _slurm_node(node) if isinstance(node, Mapping) else ()
         elif str(item.get("kind", "Node")) == "Node" and "status" in item:
             yield from _kubernetes_node(item)
+
+
+def _sinfo_group(group: Mapping[str, Any]) -> Iterator[_PrintedNode]:
+    """Yield the nodes of an entry of ``sinfo --json``: nodes of one partition, state and configuration."""
+    about = {"state": texts(group, "node", "state"), "gres": texts(group, "gres", "total")}
+    states = group.get("node", {}).get("state") if isinstance(group.get("node"), Mapping) else None
+    names = group.get("nodes", {}).get("nodes") if isinstance(group.get("nodes"), Mapping) else None
+    for name in names if isinstance(names, list) else ():
+        queue = texts(group, "partition", "name") or texts(group, "partition")
+        yield from _slurm_node(
+            {**about, "state": states or about["state"], "name": name, "partitions": [queue] if queue else []}
+        )
 
 
 def _slurm_node(node: Mapping[str, Any]) -> Iterator[_PrintedNode]:

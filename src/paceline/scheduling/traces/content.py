@@ -24,7 +24,7 @@ _SPACED = re.compile(r"\S+")
 _DASHES = re.compile(r"^-+(?: +-+)*\s*$")
 _TRES = re.compile(r"^(?:billing|cpu|energy|fs/\w+|gres/[\w:.-]+|license/\w+|mem|node|pages|vmem)=")
 _FULL = re.compile(r"^(?:gres[/:]|gpu[:=]|cpu=|billing=|mem=|node=)")
-_COUNTED = re.compile(r"(?:^|[/,])gpu(?::[\w.-]*[A-Za-z][\w.-]*)?:\d+(?:\(.*\))?$")
+_COUNTED = re.compile(r"(?:^|[/,])gpu(?::[\w.-]*[A-Za-z][\w.-]*)?:\d+(?:\(.*)?$")
 """Beginning of a list of devices, and one whose last entry is complete: ``gres/gpu:a100:4``."""
 _CLUSTER = re.compile(r"^CLUSTER: (\S+)$")
 _MOST_QUOTED = 100

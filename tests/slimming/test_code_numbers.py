@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -95,11 +96,46 @@ class Ends(nn.Module):
         return result
 
 
+class Unequal(nn.Module):
+    """Channels in unequal parts, whose sizes are in a tuple, as in InceptionNeXt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes, self.stem, self.out = (8, 4, 4), nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 3, 1)
+        self.one, self.other = (nn.Conv2d(4, 4, 3, padding=1, groups=4) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole, one, other = torch.split(self.stem(x), self.sizes, 1)  # type: ignore[arg-type]
+        result: Tensor = self.out(torch.cat([whole, self.one(one), self.other(other)], 1))
+        return result
+
+
+class Parts(nn.Module):
+    """Gates, inputs and a step for each head from one layer, whose sizes are attributes, as in Mamba-2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.both, self.heads = 32, 40, 4
+        self.enter, self.out = nn.Linear(6, 76), nn.Linear(32, 3)
+        self.scale = nn.Parameter(torch.rand(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, both, step = self.enter(x).split([self.inner, self.both, self.heads], -1)
+        y = (
+            both[..., : self.inner].unflatten(-1, (-1, 8)) * (step * self.scale)[..., None]
+            + both[..., self.inner :].sum(-1)[..., None, None]
+        )
+        result: Tensor = self.out(y.flatten(-2) * gate.sigmoid())
+        return result
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "view": (Tutorial, (1, 3, 10, 10), 8),
     "product": (Generator, (1, 6), 8),
     "einsum": (Einsum, (2, 5, 6), 4),
     "quotient": (Quotient, (2, 5, 32), 4),
+    "unequal parts": (Unequal, (1, 3, 6, 6), 16),
+    "parts of three kinds": (Parts, (2, 5, 6), 4),
     "ends": (Ends, (2, 5, 6), 8),
 }
 
@@ -140,3 +176,17 @@ def test_numbers_are_recorded_where_they_have_one_value_and_the_network_stays_as
         model(torch.randn(2, 5, 32))
     assert {*found[""].values()} == {2, 4, 5, 8, 32}
     assert not any(isinstance(each, StatedMethod) for each in vars(model).values())
+
+
+def test_code_that_is_not_as_its_source_says_has_no_numbers() -> None:
+    class Wrapped(Quotient):
+        @functools.wraps(Quotient.forward)
+        def replacing(self, x: Tensor) -> Tensor:
+            return x
+
+        forward = replacing  # type: ignore[assignment]
+
+    model = Wrapped()
+    with recorded(model) as found:
+        model(torch.randn(2, 5, 32))
+    assert not found

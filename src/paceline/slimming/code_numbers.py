@@ -135,14 +135,17 @@ def _methods(module: nn.Module) -> dict[str, FunctionType]:
 
 @lru_cache(maxsize=256)
 def _methods_of(kind: type) -> tuple[tuple[str, FunctionType], ...]:
-    found: dict[str, FunctionType] = {}
+    found: dict[str, Any] = {}
     for base in kind.__mro__:
-        if base.__module__.partition(".")[0] == "torch" or base is object:
-            continue
-        for name, value in vars(base).items():
-            if isinstance(value, FunctionType) and not name.startswith("__") and name not in found and _is_plain(value):
-                found[name] = value
-    return tuple(found.items())
+        if base.__module__.partition(".")[0] != "torch" and base is not object:
+            for name, value in vars(base).items():
+                found.setdefault(name, value)
+    plain = (
+        (name, value)
+        for name, value in found.items()
+        if isinstance(value, FunctionType) and not name.startswith("__") and _is_plain(value)
+    )
+    return tuple(plain)
 
 
 def _is_plain(function: FunctionType) -> bool:
@@ -154,7 +157,8 @@ def _is_plain(function: FunctionType) -> bool:
         (name := getattr(each, "attr", getattr(each, "id", ""))).startswith("__") and not name.endswith("__")
         for each in ast.walk(node)
     )
-    return isinstance(node, ast.FunctionDef) and not node.decorator_list and not private
+    is_own = isinstance(node, ast.FunctionDef) and not node.decorator_list and not hasattr(function, "__wrapped__")
+    return is_own and node.name == function.__code__.co_name and not private
 
 
 @lru_cache(maxsize=256)

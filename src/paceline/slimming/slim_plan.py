@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from paceline.errors import UserError, shorten
@@ -165,7 +166,10 @@ def _numbers(structures: Structures, removed: Collection[int]) -> dict[str, dict
     for layer, every in structures.layers().items():
         left = sum(structure.number not in removed for structure in every)
         for number in structures.numbers.get(layer, ()) if left < len(every) else ():
-            found[number.module][number.attribute] = number.value if number.stays else number.value * left // len(every)
+            whole = number.value if number.stays else number.value * left // len(every)
+            roots = structures.forest.roots(np.array(number.units)).tolist() if number.units else []
+            remaining = sum(root not in removed for root in roots)
+            found[number.module][number.attribute] = remaining if number.units else whole
     return dict(found)
 
 

@@ -67,12 +67,14 @@ class Ties:
     """Ties units as operations require.
 
     Attributes:
-        name: name of the current operation, for reasons.
+        name: name of the current operation, for reasons. ``place``: its module.
+        parts: units of the parts of unequal splits, by the module that splits.
     """
 
     def __init__(self, forest: Units) -> None:
         self.forest = forest
-        self.name = ""
+        self.name = self.place = ""
+        self.parts: list[tuple[str, tuple[Ints, ...]]] = []
 
     def fix(self, tensor: Labelled, why: str = "") -> None:
         """Keep a whole tensor."""

@@ -122,8 +122,12 @@ def _set_numbers(module: nn.Module, numbers: Mapping[str, int]) -> None:
 
 
 def _set_number(module: nn.Module, attribute: str, value: int) -> None:
-    """Set an attribute of a module, or of a new copy of the settings that modules share."""
+    """Set an attribute of a module, an entry of a list of it, or a number of a new copy of the settings that modules share."""
     settings, _, name = attribute.rpartition(".")
+    if settings and isinstance(held := getattr(module, settings), list | tuple):
+        new = [value if place == int(name) else each for place, each in enumerate(held)]
+        setattr(module, settings, type(held)(new))
+        return
     if settings:
         setattr(module, settings, copy.copy(getattr(module, settings)))
     setattr(getattr(module, settings) if settings else module, name, value)

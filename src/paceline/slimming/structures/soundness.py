@@ -13,7 +13,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, islice, product
 from typing import Any
 
 import torch
@@ -162,7 +162,7 @@ class _Trial:
         literal = (tuple(chain.from_iterable(each)) for count in (1, 2, 3) for each in combinations(code, count))
         mixed = ((one, *chain.from_iterable(each)) for one in own for count in (1, 2) for each in combinations(code, count))
         ways = (together, first, settings, literal, mixed)
-        for numbers in chain(alike, *(islice(each, MOST_TRIALS) for each in ways)):
+        for numbers in chain(alike, islice(self._counted(every), MOST_TRIALS), *(islice(each, MOST_TRIALS) for each in ways)):
             self.found.numbers[layer] = tuple(numbers)
             if not self.why_not([every]) and not self.why_not([*others, every]):
                 self._names.append(tuple((_relative(each.module, depth), each.attribute) for each in numbers))
@@ -170,14 +170,42 @@ class _Trial:
         self.found.numbers.pop(layer, None)
         return False
 
+    def _counted(self, every: Sequence[RemovableStructure]) -> Iterator[tuple[WidthNumber, ...]]:
+        """Return the sizes of unequal splits that a layer has a part in: attributes of these values, or entries of a list."""
+        numbers = {each.number for each in every}
+        choices: list[list[tuple[WidthNumber, ...]]] = []
+        modules = dict(self.model.named_modules())
+        for place, parts in self.found.parts:
+            path = place if place in modules else ""  # operations of the whole network have a name
+            roots = [set(self.found.forest.roots(part).tolist()) for part in parts]
+            if not any(each & numbers for each in roots):
+                continue
+            attributes = vars(modules[path])
+            sizes = tuple(map(len, parts))
+            lists = [name for name, each in attributes.items() if isinstance(each, list | tuple) and tuple(each) == sizes]
+            units = [tuple(part.tolist()) for part in parts]
+            if lists:
+                choices += [[(WidthNumber(path, f"{lists[0]}.{at}", sizes[at], units=units[at]),)] for at in range(len(sizes))]
+                continue
+            for size, own, roots_of in zip(sizes, units, roots, strict=True):
+                named = [name for name, each in attributes.items() if type(each) is int and each == size]
+                if named and roots_of & numbers:
+                    choices.append([*((WidthNumber(path, name, size, units=own),) for name in named)])
+        for way in product(*choices) if choices else ():
+            yield tuple(dict.fromkeys(chain.from_iterable(way)))
+
     def _code_numbers(self, every: Sequence[RemovableStructure]) -> list[tuple[WidthNumber, ...]]:
         """Return the numbers in the code around a layer that may be its width, those of one value in a module together.
 
         Quotients that are the width of one structure, such as ``width // heads``, then stay as they are.
         """
         if self._stated is None:
-            with recorded(self.model) as self._stated, torch.no_grad(), torch.random.fork_rng(devices=[]):
-                self.model(*self.inputs)
+            try:
+                with recorded(self.model) as self._stated, torch.no_grad(), torch.random.fork_rng(devices=[]):
+                    self.model(*self.inputs)
+            except Exception as error:  # code that is not as its source says
+                _log.debug("numbers of the code: %s: %s", type(error).__name__, error)
+                self._stated = {}
         tensors = {**dict(self.model.named_parameters(remove_duplicate=False)), **dict(self.model.named_buffers())}
         sizes = {len(tensors[part.parameter]) for part in every[0].slices if part.parameter in tensors}
         sizes |= {tensors[part.parameter].shape[part.dim] for part in every[0].slices if part.parameter in tensors}

@@ -164,12 +164,14 @@ class WidthNumber:
 
     Attributes:
         stays: the number does not shrink; the code would compute another one from widths that do.
+        units: the number is as many as remain of these units; empty: it shrinks like the layer.
     """
 
     module: str
     attribute: str
     value: int
     stays: bool = False
+    units: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +262,7 @@ class Structures:
             head, by module and argument.
         least: by layer, the number of structures that stay, if more than one must.
         routers: weights of the routers of experts that may go whole, which are the names of the experts' layers.
+        parts: units of the parts of unequal splits, by the module that splits.
         rejected: reasons of structures that a trial has shown not to be removable, by number.
     """
 
@@ -280,6 +283,7 @@ class Structures:
     entering: dict[tuple[str, str], tuple[int, Ints]] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)
     routers: set[str] = field(default_factory=set)
+    parts: list[tuple[str, tuple[Ints, ...]]] = field(default_factory=list)
     rejected: dict[int, str] = field(default_factory=dict)
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:

@@ -182,6 +182,7 @@ def _walk(
             for each in _tensors(_resolve(node.args, values)):
                 if not each.layers:
                     ties.fix(each, OUTPUT)
+    found.parts += ties.parts
     return entering
 
 
@@ -297,7 +298,7 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     if node.target is operator.getitem:
         inside, index = operands
         return inside[index] if isinstance(inside, list) and index < len(inside) else _plain(node)
-    ties.name = name = _name(node)
+    ties.name, ties.place = name, _ = _name(node), _place(node)
     shape = _shape(node)
     tensors = _tensors([*operands, *_resolve(list(node.kwargs.values()), values)])
     if name in RECURRENT:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from cluster_states import Known, state
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.critical_first import critical_first
+from paceline.scheduling.policies.critical_first import critical_first, shortest_makespan_s
+from paceline.scheduling.policies.solvers.share_programs import highest_level
+from paceline.scheduling.policies.solvers.time_shares import ShareDemand
 
 RIGID = Job(name="rigid", steps=1)
 
@@ -57,3 +60,12 @@ def test_a_critical_job_that_runs_is_not_stopped_where_starts_cost_time() -> Non
     for restart_s, devices in ((30.0, [1, 0]), (0.0, [0, 1])):
         decision = critical_first(replace(now, restart_s=np.full(2, restart_s), **running))
         assert decision.devices.tolist() == devices
+
+
+@pytest.mark.parametrize("longest", [40.0, 4000.0])
+def test_the_makespan_is_that_of_the_linear_program_whether_one_job_decides_it_or_all(longest: float) -> None:
+    rng = np.random.default_rng(4)
+    outlooks = [job(longest, 1.0, 3.0), *(job(float(left), 1.0, float(rng.uniform(1, 3))) for left in rng.uniform(30, 300, 20))]
+    demand = ShareDemand.of(state("2x1xT4 + 3x1xA100", outlooks, RIGID))
+    level, _ = highest_level(demand.limits, demand.speed / demand.left[:, None])
+    assert shortest_makespan_s(demand, demand.left) == pytest.approx(1 / level)

@@ -65,8 +65,22 @@ def _decides(demand: ShareDemand, critical: float) -> Bools:
     if critical > 1:
         return np.zeros(len(demand.rows), bool)
     left = np.maximum(demand.left, 1e-9)
-    level, _ = highest_level(demand.limits, demand.speed / left[:, None])
-    return np.asarray(left / demand.speed.max(axis=1) >= critical / level)
+    return np.asarray(left / demand.speed.max(axis=1) >= critical * shortest_makespan_s(demand, left))
+
+
+def shortest_makespan_s(demand: ShareDemand, left: Array) -> float:
+    """Return the shortest makespan in seconds of time shares.
+
+    It is that of the longest job alone if all others fit next to it on their fastest types. Else a linear program finds it.
+
+    Args:
+        left: remaining progress of each job, above 0.
+    """
+    alone_s, fastest = left / demand.speed.max(axis=1), demand.speed.argmax(axis=1)
+    longest_s, capacity = float(alone_s.max()), demand.state.capacity
+    if (np.bincount(fastest, demand.devices * alone_s / longest_s, len(capacity)) <= capacity).all():
+        return longest_s
+    return 1 / highest_level(demand.limits, demand.speed / left[:, None])[0]
 
 
 def _queue(shares: Array, values: Array) -> list[tuple[int, int]]:

@@ -171,7 +171,8 @@ def _language(rows: Sequence[Row]) -> list[str]:
         if made and timed:
             met, near, median_over = _kept(timed)
             names = ", ".join(dict.fromkeys(row["architecture"].partition(" ")[0] for row in own))
-            error = f"predicted by the layers' times within 15 % in {_good(made)} of {len(made)}, {_unsigned(_error(made))} off"
+            basis = "predicted by the layers' times, corrected on the way,"
+            error = f"{basis} within 15 % in {_good(made)} of {len(made)}, {_unsigned(_error(made))} off"
             kept = f"{near} of {len(timed)} within 5 % of the budget, {met} at most 5 % over it, {_percent(median_over)}"
             lines.append(f"- {what} ({names}, with free and equal widths): {error} in the median; {kept} in the median.")
     return lines

@@ -31,7 +31,7 @@ TRAIN = (
     " --branches --branch-epochs --tolerance" + EXCHANGE
 )
 SLIM = (
-    "MODEL --method --target --weights --int8 --budget --threads --text --context --prompt --widths --predict --device"
+    "MODEL --method --target --weights --int8 --budget --threads --text --context --prompt --widths --predict --input --device"
     " --path-epochs --tune-epochs --distill --data --workers --compression --exchange --option --optimizer --variant --momentum"
     " --weight-decay --lr --warmup --decay --scale-from --scaling --global-batch --epochs --seed --out --report --timeout"
     " --start --memory-format --layout" + EXCHANGE

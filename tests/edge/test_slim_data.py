@@ -75,6 +75,25 @@ def test_data_of_another_shape_is_refused_with_what_fits(monkeypatch: pytest.Mon
         check_fits("c:d", nn.Linear(3, 3), load_data("digits"))
 
 
+def test_a_prediction_takes_an_input_of_a_stated_shape() -> None:
+    (image,) = example_inputs("c:d", nn.Conv2d(3, 4, 3), "random:3x9x9", 0)
+    assert image.shape == (1, 3, 9, 9) and image.is_floating_point()
+    tokens = example_inputs("c:d", nn.Embedding(5, 4), "random:input=tokens:7", 0)[0]
+    assert tokens.shape == (1, 7) and not tokens.is_floating_point()
+    refused = {"4x9x9": "fails for an input of 4x9x9: ", "wide": "input 'wide'", "x=3x9x9": "inputs of Conv2d: "}
+    for text, why in refused.items():
+        with pytest.raises(UserError, match=why):
+            example_inputs("c:d", nn.Conv2d(3, 4, 3), f"random:{text}", 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [("--input 3x9", "add --predict"), ("--input 3x9 --predict --data digits", "give one of them")]
+)
+def test_an_input_is_of_a_prediction_without_data(command: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["slim", "lenet5", *command.split()]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_random_inputs_are_equal_for_a_seed_and_leave_the_generator() -> None:
     before = torch.get_rng_state()
     one, same, other = (example_inputs("lenet5", nn.Identity(), RANDOM, seed)[0] for seed in (0, 0, 1))

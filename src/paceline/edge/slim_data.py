@@ -10,13 +10,16 @@ from torch import Tensor, nn
 
 from paceline.errors import UserError
 from paceline.models import InputSpec, model
+from paceline.slimming.slim import in_order
 from paceline.training.runs.data import LARGEST_SIDE, LEAST_SIDE, MOST_CHANNELS, Dataset
 from paceline.training.runs.data import load as load_data
 from paceline.training.runs.starting_model import mixed_seed
 from paceline.workload import call_factory
+from paceline.workload.factory import example_input
 
 RANDOM = "random"
-"""Name of the data of a prediction that was given none: random inputs of the network's declared shape."""
+"""Name of the data of a prediction that was given none: random inputs of the network's declared shape, or of the one that is
+stated after a colon."""
 SCORES = "cross_entropy"
 """Loss of networks whose outputs are scores of classes."""
 
@@ -102,11 +105,14 @@ def default_data(name: str) -> str:
 
 
 def example_inputs(name: str, network: nn.Module, data: str, seed: int) -> tuple[Any, ...]:
-    """Return one sample for a prediction: of the data, or random if ``data`` is ``RANDOM``.
+    """Return one sample for a prediction: of the data, or random if ``data`` is ``RANDOM`` or ``random:3x32x32``.
 
     Raises:
         UserError: data that do not fit, or a network of unknown input without data.
     """
+    kind, _, stated = data.partition(":")
+    if kind == RANDOM and stated:
+        return _stated_inputs(name, network, stated, seed)
     if data != RANDOM:
         found = load_data(data)
         check_fits(name, network, found)
@@ -119,9 +125,28 @@ def example_inputs(name: str, network: nn.Module, data: str, seed: int) -> tuple
     found = load_data("digits")
     if _failure(network, found.train_x[:1]):
         raise UserError(
-            f"the input of {name} is unknown", "give `data`, or let the function return the network and an example batch"
+            f"the input of {name} is unknown",
+            "give `data`, or let the function return the network and an example batch; a prediction takes `input` 3x32x32",
         )
     return (found.train_x[:1],)
+
+
+def _stated_inputs(name: str, network: nn.Module, text: str, seed: int) -> tuple[Any, ...]:
+    """Return one sample of stated shapes: random numbers, or tokens 0. Raises UserError if the network does not take it."""
+    given = example_input(text)
+
+    def drawn(like: Tensor) -> Tensor:
+        shape = (1, *like.shape[1:])
+        return torch.randn(shape) if like.is_floating_point() else torch.zeros(shape, dtype=like.dtype)
+
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(mixed_seed(seed))
+        named = isinstance(given, dict)
+        inputs = {each: drawn(one) for each, one in given.items()} if named else tuple(map(drawn, given))
+    found = in_order(network, inputs)
+    if error := _failure(network, *found):
+        raise UserError(f"{name} fails for an input of {text}: {error}", "give `input` as the network takes it")
+    return found
 
 
 def check_fits(name: str, network: nn.Module, data: Dataset) -> None:
@@ -138,11 +163,11 @@ def check_fits(name: str, network: nn.Module, data: Dataset) -> None:
         raise UserError(what, f"give `data` {declared.fitting}")
 
 
-def _failure(network: nn.Module, sample: Tensor) -> str:
+def _failure(network: nn.Module, *sample: Any) -> str:
     """Return the error of a network for a sample in one line; empty without one."""
     try:
         with torch.no_grad():
-            network(sample)
+            network(*sample)
     except Exception as error:  # a network's own
         return str(error).strip().partition("\n")[0] or type(error).__name__
     return ""

@@ -125,7 +125,7 @@ class Slim:
         self.predicted_s: float | None = None
         self.notes: tuple[str, ...] = ()
         self._kept: Mapping[str, str] | None = None
-        self._inputs = None if inputs is None else _in_order(model, inputs)
+        self._inputs = None if inputs is None else in_order(model, inputs)
         self._table = dict(table or {})
         self._whole: Latency | None = None
         self._structures: Structures | None = None
@@ -406,7 +406,7 @@ class Slim:
         return f"{format_seconds(cost)} ({factor:g}x)" if self.budget.kind == "speedup" else format_seconds(cost)
 
     def _record_shape(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        batch = _in_order(module, given, named)
+        batch = in_order(module, given, named)
         self._batch = tuple(each.detach() if isinstance(each, Tensor) else each for each in batch)
         if self._watch is not None:
             self._watch.remove()
@@ -417,7 +417,7 @@ class Slim:
         self._table = self._table or dict(table)
 
 
-def _in_order(model: nn.Module, inputs: Inputs, named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+def in_order(model: nn.Module, inputs: Inputs, named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
     """Return inputs as a tuple in the order of the model's arguments, as exporters take them.
 
     Raises:

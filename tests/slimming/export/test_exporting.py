@@ -51,6 +51,15 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_that_its_runtime_refuses_is_an_error_in_a_sentence(tmp_path: Path) -> None:
+    def apart(draft: Path) -> float:
+        raise RuntimeError("Input initial_c must have another shape\nand a trace")
+
+    with pytest.raises(UserError, match="A Runtime does not run the exported Dropout: Input initial_c must have another shape"):
+        checked_export(nn.Dropout(), tmp_path / "net.pte", "A Runtime", lambda draft: None, apart)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_exporter_s_error_is_one_line() -> None:
     assert str(refused(nn.ReLU(), "X", ValueError("\n first \nsecond"))) == (
         "ReLU cannot be exported to X: first; replace that operation"

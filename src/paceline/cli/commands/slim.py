@@ -56,6 +56,8 @@ def add(parser: Parser) -> None:
     parser.add_argument("--widths", metavar="W", default="", help=widths)
     predict = "only say what other widths, ranks or sparsities would take; nothing is trained, nothing written"
     common(parser.add_argument("--predict", action="store_true", help=predict))
+    sample = "with --predict: one sample, 3x224x224 or tokens:512 (default: the declared input, or a sample of --data)"
+    parser.add_argument("--input", metavar="I", default="", help=sample)
     device = (
         "with --predict: a published processor in this machine's place, such as 'Raspberry Pi 4', on --threads of its cores"
     )
@@ -98,9 +100,13 @@ def _slim(o: argparse.Namespace) -> Answer:
         raise UserError(
             "`weights` with `device`", "leave one out: no times of fewer bits on other processors are published here"
         )
+    if o.input and (o.data or not o.predict):
+        fix = "give one of them" if o.predict else "add `predict`; a run takes its samples from `data`"
+        raise UserError(f"`input` {'with `data`' if o.predict else 'without `predict`'}", fix)
     device = edge_device(o.device) if o.device else None
     share = DISTILL if o.distill is None else o.distill
-    data = o.data or (RANDOM if o.predict else default_data(o.model))
+    random = f"{RANDOM}:{o.input}" if o.input else RANDOM
+    data = o.data or (random if o.predict else default_data(o.model))
     given = argparse.Namespace(**{**vars(o), "distill": None, "data": data})
     run = SlimRun(
         training=replace(training_run(given), out=str(Path(o.out))),

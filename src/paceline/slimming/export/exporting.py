@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from paceline.array_types import Array
-from paceline.errors import UserError
+from paceline.errors import UserError, shorten
 from paceline.slimming.export.export_failure import ExportFailure
 from paceline.slimming.structures.eval_mode import eval_mode
 from paceline.slimming.structures.shrink import tensors_in
@@ -53,7 +53,7 @@ def checked_export(
         with eval_mode(model), silent():
             write(draft)
         with eval_mode(model):
-            found = apart(draft)
+            found = _compared(model, runtime, draft, apart)
         if not found <= tolerance:
             raise UserError(
                 f"{runtime} computes another result than {type(model).__name__}: {found:.2g} of the largest output apart",
@@ -65,6 +65,18 @@ def checked_export(
     finally:
         draft.unlink(missing_ok=True)
     return file
+
+
+def _compared(model: nn.Module, runtime: str, draft: Path, apart: Callable[[Path], float]) -> float:
+    """Return how far the file's outputs are apart. Raises UserError if the runtime refuses the file."""
+    try:
+        return apart(draft)
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # runtimes have their own kinds
+        why = shorten(str(error).strip().partition("\n")[0], 200)
+        what = f"{runtime} does not run the exported {type(model).__name__}: {why}"
+        raise UserError(what, "replace that operation; the file was not kept") from error
 
 
 @contextlib.contextmanager

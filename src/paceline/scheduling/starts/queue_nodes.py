@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -76,8 +76,19 @@ class QueueNodes:
         of_queue = {name: tuple(at for at, group in enumerate(groups) if name in group[1]) for name in self.of_queue}
         return replace(self, devices=devices, types=tuple(kind for kind, _ in groups), names=(), of_queue=of_queue)
 
+    @cached_property
+    def _pools(self) -> dict[tuple[str, tuple[str, ...], str], tuple[int, ...]]:
+        """Pools that were asked for before, by queue, types and MIG profile."""
+        return {}
+
     def pool(self, job: LoggedJob) -> tuple[int, ...]:
         """Return the numbers of the nodes that a job may use."""
+        key = job.queue, job.device_types, job.profile
+        if key not in self._pools:
+            self._pools[key] = self._pool(job)
+        return self._pools[key]
+
+    def _pool(self, job: LoggedJob) -> tuple[int, ...]:
         every = [node for name in job.queue.split(",") for node in self.of_queue.get(name, ())]
         nodes = sorted(set(every)) if every else range(len(self.devices))
         nodes = [node for node in nodes if _profile(self.types[node]) == job.profile]

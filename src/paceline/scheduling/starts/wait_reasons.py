@@ -10,7 +10,6 @@ from paceline.scheduling.queues.slurm_settings import SlurmSettings
 from paceline.scheduling.starts.arrivals import predecessors
 from paceline.scheduling.starts.forecast import Forecaster
 from paceline.scheduling.starts.preemptions import Preemptions, preemptable_text, starts_text, stopped_text
-from paceline.scheduling.starts.queue_nodes import guessed_placements
 from paceline.scheduling.starts.reason_codes import reason_text
 from paceline.scheduling.starts.waiting_queue import WaitingQueue, start_order
 from paceline.scheduling.traces.record import LoggedJob
@@ -54,7 +53,7 @@ def _sentences(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> I
         yield from _under_policy(forecaster, queue, job)
         return
     pool = np.array(queue.nodes.pool(job), np.int64)
-    placements = guessed_placements(queue.nodes, queue.running)
+    placements = queue.placements
     free = queue.nodes.devices.copy()
     for placement in placements:
         for node, count in placement:
@@ -66,9 +65,10 @@ def _sentences(forecaster: Forecaster, queue: WaitingQueue, job: LoggedJob) -> I
     spread = f" on {job.nodes} node{'s' * (job.nodes > 1)}" if job.nodes and queue.nodes.types[0] != "node" else ""
     yield f"It asks for {job.devices} {kinds}{spread}; {int(free.sum())} of {total} are free{most}."
     nodes = set(pool.tolist())
-    before = [
-        other for other in queue.waiting if start_order(other) < start_order(job) and nodes & set(queue.nodes.pool(other))
-    ]
+    pools = {queue.nodes.pool(other) for other in queue.waiting}
+    sharing = {each for each in pools if not nodes.isdisjoint(each)}
+    place = start_order(job)
+    before = [other for other in queue.waiting if start_order(other) < place and queue.nodes.pool(other) in sharing]
     if before:
         yield _before(before)
     yield from _first_free(forecaster, queue, job, nodes, placements, int(free.sum()), before)

@@ -7,9 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from paceline.errors import UserError, unknown
+from paceline.scheduling.placement import Placement
 from paceline.scheduling.queues.kueue_settings import KueueSettings
 from paceline.scheduling.queues.queues_file import Settings
 from paceline.scheduling.queues.slurm_limits import MINUTES
@@ -28,7 +30,7 @@ from paceline.scheduling.starts.admission import (
 from paceline.scheduling.starts.arrivals import components_joined, predecessors
 from paceline.scheduling.starts.policy_cluster import PolicyCluster, spans_nodes
 from paceline.scheduling.starts.preemptions import preemptable_text
-from paceline.scheduling.starts.queue_nodes import QueueNodes
+from paceline.scheduling.starts.queue_nodes import QueueNodes, guessed_placements
 from paceline.scheduling.starts.reason_codes import held_text, reason_of
 from paceline.scheduling.traces.record import JobLog, LoggedJob, SkippedRow, singular
 from paceline.units import format_seconds
@@ -162,6 +164,11 @@ class WaitingQueue:
             ),
             notes=(*notes, *_LEFT_OUT.get(rules, ()), *_without_history(ended, history, rules)),
         )
+
+    @cached_property
+    def placements(self) -> list[Placement]:
+        """Devices of each running job by node."""
+        return guessed_placements(self.nodes, self.running)
 
     def job(self, name: str) -> LoggedJob:
         """Return a waiting job by its name, its title, or the part of its name after the namespace if that is unique.

@@ -68,7 +68,7 @@ class Ties:
 
     Attributes:
         name: name of the current operation, for reasons. ``place``: its module.
-        parts: units of the parts of unequal splits, by the module that splits.
+        parts: units of the parts of splits into stated sizes, by the module that splits.
     """
 
     def __init__(self, forest: Units) -> None:

@@ -54,7 +54,7 @@ def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[
             into.append(part)
             if len(set(sizes)) == 1:
                 ties.tie(part, parts[0])
-    if len(set(sizes)) > 1 and (found := [one for one in inputs.fields if one.shape[dim] > 1]):
+    if isinstance(by, list | tuple) and (found := [one for one in inputs.fields if one.shape[dim] > 1]):
         units = np.moveaxis(found[0], dim, 0).reshape(length, -1)[:, 0]
         ties.parts.append((ties.place, tuple(np.split(units, ends))))
     shapes = (tuple(size if d == dim else s for d, s in enumerate(inputs.shape)) for size in sizes)

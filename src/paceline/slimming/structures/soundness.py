@@ -171,7 +171,7 @@ class _Trial:
         return False
 
     def _counted(self, every: Sequence[RemovableStructure]) -> Iterator[tuple[WidthNumber, ...]]:
-        """Return the sizes of unequal splits that a layer has a part in: attributes of these values, or entries of a list."""
+        """Return the sizes of splits that a layer has a part in: attributes of these values, or entries of a list."""
         numbers = {each.number for each in every}
         choices: list[list[tuple[WidthNumber, ...]]] = []
         modules = dict(self.model.named_modules())

@@ -262,7 +262,7 @@ class Structures:
             head, by module and argument.
         least: by layer, the number of structures that stay, if more than one must.
         routers: weights of the routers of experts that may go whole, which are the names of the experts' layers.
-        parts: units of the parts of unequal splits, by the module that splits.
+        parts: units of the parts of splits into stated sizes, by the module that splits.
         rejected: reasons of structures that a trial has shown not to be removable, by number.
     """
 

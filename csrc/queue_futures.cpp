@@ -118,13 +118,21 @@ class Plan {
     // Reserve devices at the earliest time at which they stay free until the limit. Returns the time. A job of the same shape and
     // no shorter limit that was reserved before tells where to begin: a plan only loses devices.
     double reserve(const Shape& shape, double limit, double after) {
-        for (size_t first = below(after); first < moments_.size(); ++first) {
-            if (!shape.fits(row(first))) continue;
-            least(first, below(moments_[first] + limit));
-            if (!shape.fits(least_.data())) continue;
-            const double moment = moments_[first];
-            take(first, moment + limit, shape.place(least_.data()));
-            return moment;
+        size_t first = below(after), fitting = first;  // rows between them hold it
+        while (first < moments_.size()) {
+            const size_t until = std::max(below(moments_[first] + limit), first + 1);
+            while (fitting < until && shape.fits(row(fitting))) ++fitting;
+            if (fitting < until) {  // no time up to this row is early enough
+                first = ++fitting;
+                continue;
+            }
+            least(first, until);
+            if (shape.fits(least_.data())) {
+                const double moment = moments_[first];
+                take(first, moment + limit, shape.place(least_.data()));
+                return moment;
+            }
+            ++first;
         }
         return kNever;
     }

@@ -141,6 +141,7 @@ class Forecaster:
         self.arrivals = Arrivals.of(past if self.options.arrivals else (), queue.now_s)
         self._placements = guessed_placements(self.queue.nodes, queue.running)
         self._lengths: dict[str, Array] = {}
+        self._left_s: dict[str, float] = {}
         self._factors = _Factors(self.options)
         self._coming, self._past = self._jobs_to_come()
 
@@ -268,8 +269,9 @@ class Forecaster:
 
     def expected_left(self, job: LoggedJob) -> float:
         """Return the median of the seconds that a running job still runs."""
-        elapsed = max(job.run_s, 0.0)
-        return max(float(np.median(self._drawn(job))) - elapsed, 0.0)
+        if job.name not in self._left_s:
+            self._left_s[job.name] = max(float(np.median(self._drawn(job))) - max(job.run_s, 0.0), 0.0)
+        return self._left_s[job.name]
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences on what the forecast assumes."""

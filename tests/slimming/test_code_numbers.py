@@ -134,7 +134,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "product": (Generator, (1, 6), 8),
     "einsum": (Einsum, (2, 5, 6), 4),
     "quotient": (Quotient, (2, 5, 32), 4),
-    "unequal parts": (Unequal, (1, 3, 6, 6), 16),
+    "unequal parts": (Unequal, (1, 3, 6, 6), 8),
     "parts of three kinds": (Parts, (2, 5, 6), 4),
     "ends": (Ends, (2, 5, 6), 8),
 }

@@ -298,7 +298,8 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     if node.target is operator.getitem:
         inside, index = operands
         return inside[index] if isinstance(inside, list) and index < len(inside) else _plain(node)
-    ties.name, ties.place = name, _ = _name(node), _place(node)
+    name = _name(node)
+    ties.name, ties.place = name, _place(node)
     shape = _shape(node)
     tensors = _tensors([*operands, *_resolve(list(node.kwargs.values()), values)])
     if name in RECURRENT:

@@ -234,3 +234,27 @@ def test_what_the_example_does_not_use_stays_whole() -> None:
     found = METHODS["auto"].structures(structures_of(model, X), model, X)
     assert set(found.layers()) == {"first.weight"}
     assert found.kept == {"aside": "the network does not use it on the example, in eval mode"}
+
+
+class Regions(nn.Module):
+    """A layer in a block of another precision, and gates whose gradients are not wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 8), nn.Linear(8, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        with torch.autocast("cpu", enabled=False):
+            x = torch.relu(self.second(2 * x.float()))
+            with torch.no_grad():
+                gates = x.sigmoid()
+        result: Tensor = self.last(x * gates)
+        return result
+
+
+def test_layers_in_blocks_of_another_precision_or_without_gradients_shrink() -> None:
+    model = Regions()
+    found = structures_of(model, X)
+    assert {layer: len(every) for layer, every in found.layers().items()} == {"first.weight": 8, "second.weight": 6}
+    assert small_equals_masked(model, found, X)

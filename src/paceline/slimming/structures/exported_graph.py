@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from paceline.errors import UserError
@@ -22,6 +22,8 @@ OPAQUE = "opaque"
 """Operation of a module that cannot be exported. Its last operand is the reason."""
 PLAIN = (Tensor, type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 """Legal inputs of an opaque module: other types could hide a tensor."""
+REGIONS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
+"""Operations of the exporter for the operations in a block such as ``torch.no_grad()``, which are in a graph of their own."""
 NEXT = "rewrite that line without choices by data, or move it to a separate module, which stays whole"
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -53,6 +55,7 @@ def exported_graph(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedGraph:
             try:
                 with _forwards(model, opaque):
                     program = _exported(model, inputs)
+                _inline_regions(program.graph_module)
                 return ExportedGraph(program, {path: each.why for path, each in opaque.items()})
             except Exception as error:  # a module may raise anything
                 failure = ExportFailure.of(error, model)
@@ -79,6 +82,25 @@ def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.Exporte
         with contextlib.suppress(Exception):
             return torch.export.export(model, inputs, strict=True)
         raise  # the first error names its line
+
+
+def _inline_regions(module: fx.GraphModule) -> None:
+    """Move the operations of ``REGIONS`` to the graph around them."""
+    graph = module.graph
+    for node in [each for each in graph.nodes if getattr(each.target, "__name__", "") in REGIONS]:
+        place = next(place for place, each in enumerate(node.args) if isinstance(each, fx.Node) and each.op == "get_attr")
+        region = getattr(module, node.args[place].target)
+        _inline_regions(region)
+        if any(each.op == "get_attr" for each in region.graph.nodes):  # another operation with a graph of its own
+            continue
+        inputs = (each for each in region.graph.nodes if each.op == "placeholder")
+        given: dict[fx.Node, Any] = dict(zip(inputs, node.args[place + 1 :], strict=True))
+        with graph.inserting_before(node):
+            results: Any = graph.graph_copy(region.graph, given)
+        for user in list(node.users):
+            user.replace_all_uses_with(results[user.args[1]])
+            graph.erase_node(user)
+        graph.erase_node(node)
 
 
 def _opaque(model: nn.Module, inputs: tuple[Any, ...], failure: ExportFailure) -> tuple[str, _StandIn] | None:

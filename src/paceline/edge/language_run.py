@@ -46,8 +46,8 @@ SIZE_ROUNDS = 6
 class LanguageTask(Slim):
     """A decoder whose tables are corrected by its measured smaller models, not by a further one. Whole experts may go too.
 
-    Single layers are timed with their weights in the cache, and a dropped layer takes its other operations along: tables alone
-    said 1.2 to 2.2 times what a token of small decoders then took.
+    Single layers are timed with their weights in the cache, and a dropped layer takes its other operations along. So
+    tables alone may be far from the time of a token.
     """
 
     def traced(self, inputs: tuple[Any, ...]) -> Structures:

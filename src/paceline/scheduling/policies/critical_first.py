@@ -71,7 +71,8 @@ def _decides(demand: ShareDemand, critical: float) -> Bools:
 def shortest_makespan_s(demand: ShareDemand, left: Array) -> float:
     """Return the shortest makespan in seconds of time shares.
 
-    It is that of the longest job alone if all others fit next to it on their fastest types. Else a linear program finds it.
+    If all other jobs fit next to the longest one on their fastest types, it is the time of that job.
+    Otherwise it comes from a linear program.
 
     Args:
         left: remaining progress of each job, above 0.

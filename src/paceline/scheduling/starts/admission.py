@@ -51,11 +51,16 @@ def admitted_whole(
         asked: the same jobs with all pods. ``total``: devices of the nodes.
     """
     free = total - sum(job.devices for job in running)
+    first = min(((-job.priority, job.submit_s) for job in jobs), default=None)
     found = []
     for job, whole in zip(jobs, asked, strict=True):
         queue = settings.queues.get(job.queue)
-        first = all(job is other or (-job.priority, job.submit_s) <= (-other.priority, other.submit_s) for other in jobs)
-        if job.gang and first and queue is not None and whole.devices <= min(free, _free_of(job, queue, running)):
+        if (
+            job.gang
+            and (-job.priority, job.submit_s) == first
+            and queue is not None
+            and whole.devices <= min(free, _free_of(job, queue, running))
+        ):
             job = replace(job, devices=whole.devices, pods=whole.nodes, gang=0)
         found.append(job)
     return tuple(found)

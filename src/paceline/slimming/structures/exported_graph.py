@@ -23,7 +23,7 @@ OPAQUE = "opaque"
 PLAIN = (Tensor, type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 """Legal inputs of an opaque module: other types could hide a tensor."""
 REGIONS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
-"""Operations of the exporter for the operations in a block such as ``torch.no_grad()``, which are in a graph of their own."""
+"""Operations by which the exporter runs a block such as ``torch.no_grad()``. Each has an inner graph."""
 NEXT = "rewrite that line without choices by data, or move it to a separate module, which stays whole"
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -91,7 +91,7 @@ def _inline_regions(module: fx.GraphModule) -> None:
         place = next(place for place, each in enumerate(node.args) if isinstance(each, fx.Node) and each.op == "get_attr")
         region = getattr(module, node.args[place].target)
         _inline_regions(region)
-        if any(each.op == "get_attr" for each in region.graph.nodes):  # another operation with a graph of its own
+        if any(each.op == "get_attr" for each in region.graph.nodes):  # an operation in it has an inner graph too
             continue
         inputs = (each for each in region.graph.nodes if each.op == "placeholder")
         given: dict[fx.Node, Any] = dict(zip(inputs, node.args[place + 1 :], strict=True))

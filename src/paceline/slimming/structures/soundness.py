@@ -55,10 +55,9 @@ def _sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Stru
     trial = _Trial(found, model, inputs)
     layers = found.layers()
     bad = _failing(trial, layers, [])
-    counted = [name for name, numbers in found.numbers.items() if name not in bad and any(each.units for each in numbers)]
+    counted = {name: numbers for name, numbers in found.numbers.items() if any(each.units for each in numbers)}
     if parts := _parts({name: layers[name] for name in (*bad, *counted)}):  # something stays of each
-        whole = {name: found.numbers[name] for name in counted}
-        found.numbers |= {name: whole[layer] for name in parts if (layer := name.partition(PART)[0]) in whole}
+        found.numbers |= {name: counted[layer] for name in parts if (layer := name.partition(PART)[0]) in counted}
         renamed = {each.number: each for every in parts.values() for each in every}
         found.every = tuple(renamed.get(each.number, each) for each in found.every)
         layers = found.layers()

@@ -172,7 +172,7 @@ def _settled(state: State) -> Held:
     """Return the devices of running jobs that taking turns would only delay. Jobs that adapt their devices are left out.
 
     These are jobs of unknown length, if ended jobs vary little, and those of known length that end before each waiting job
-    would, on no more devices than it needs: a job in their place would not end sooner.
+    would, on no more devices than it needs. No waiting job would end sooner with these devices.
     """
     held, unknown = dict[int, tuple[int, int]](), _is_even(state)
     shortest: tuple[float, int] | None = None
